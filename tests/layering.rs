@@ -54,6 +54,7 @@ const CRATES: [(&str, &[&str]); 12] = [
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
 const LAYERS: [&str; 26] = [
     "budgets",
+    "progress",
     "config",
     "models",
     "lora",
@@ -70,7 +71,6 @@ const LAYERS: [&str; 26] = [
     "metrics",
     "export",
     "encoder",
-    "progress",
     "rows",
     "eval",
     "recipes",

@@ -183,7 +183,7 @@ pub enum Error {
         checkpoint: String,
     },
     /// A signal ended the run after its state was saved.
-    #[error("stopped by a signal; saved {checkpoint}; the same command resumes from there")]
+    #[error("stopped; saved {checkpoint}; the same command resumes from there")]
     Interrupted {
         /// Where the state was saved.
         checkpoint: String,
@@ -241,12 +241,15 @@ impl<E: SuiteError> From<E> for Error {
 impl Error {
     /// Whether a signal, and nothing that is wrong, has ended the work.
     pub fn is_stop(&self) -> bool {
-        matches!(self, Self::Stopped | Self::StoppedWithTexts { .. })
+        matches!(
+            self,
+            Self::Stopped | Self::StoppedWithTexts { .. } | Self::Interrupted { .. }
+        )
     }
 
     /// The process's exit status: 2 config, 3 data, 4 no memory left on the device, 5 non-finite, 75
-    /// preempted and saved, 128 and the number of a signal that ended other work, else 1. SIGINT
-    /// gives 130 for an evaluation whose texts are kept, too: who typed it needs no second run.
+    /// preempted by SIGTERM and saved, 128 and the number of a signal that ended other work, else 1.
+    /// SIGINT gives 130 for what is saved, too: who typed it needs no second run.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
@@ -273,7 +276,9 @@ impl Error {
             | Self::NonFiniteLogits
             | Self::NeverFinite { .. } => 5,
             Self::BySignal { signal, source } => match **source {
-                Self::StoppedWithTexts { .. } if *signal == SIGTERM => 75,
+                Self::StoppedWithTexts { .. } | Self::Interrupted { .. } if *signal == SIGTERM => {
+                    75
+                }
                 _ => u8::try_from(128 + signal).unwrap_or(1),
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,

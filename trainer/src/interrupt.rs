@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Once};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals as Arriving;
 
 use crate::error::Error;
+use crate::progress;
 
 /// What the handlers read and set; a process has its signals once.
 #[derive(Debug)]
@@ -72,8 +74,10 @@ pub struct Interrupt(());
 
 impl Interrupt {
     /// Begins to look at signals instead of ending at once. One that came under an earlier look
-    /// still asks for the end.
+    /// still asks for the end. The first signal is answered on the terminal when it comes.
     pub fn begin() -> Self {
+        static ANSWERING: Once = Once::new();
+        ANSWERING.call_once(answer_signals);
         let interrupt = Self(());
         SIGNALS
             .ends_at_once
@@ -85,6 +89,27 @@ impl Interrupt {
     pub fn is_set(&self) -> bool {
         SIGNALS.has_come.load(Ordering::Relaxed)
     }
+}
+
+/// Says at once that a signal has come, whatever the other threads are in the middle of. Without a
+/// thread for that, the work ends in order all the same and says so at its end.
+fn answer_signals() {
+    let Ok(mut arriving) = Arriving::new([SIGINT, SIGTERM]) else {
+        return;
+    };
+    let answer = move || {
+        if let Some(signal) = arriving.forever().next() {
+            let name = match signal {
+                SIGTERM => "SIGTERM",
+                _ => "SIGINT",
+            };
+            progress::print(&format!(
+                "{name}: stopping at the next safe point; a second one ends the program at once"
+            ));
+        }
+    };
+    let name = "signals".to_owned();
+    let _ = std::thread::Builder::new().name(name).spawn(answer);
 }
 
 impl Drop for Interrupt {

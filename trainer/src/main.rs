@@ -7,6 +7,7 @@ use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
+use tooltune::progress::BetweenBars;
 use tooltune::{Error, commands, process};
 use tooltune_kernels::cpu::malloc_tuning::{self, TellingHeap};
 use tracing_subscriber::EnvFilter;
@@ -47,7 +48,7 @@ fn run() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| BetweenBars)
         // It would be printed to where nothing can be printed, and panic.
         .log_internal_errors(false)
         .init();

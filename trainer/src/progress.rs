@@ -1,27 +1,228 @@
 //! How far a long piece of work is: a bar on a terminal, now and then a line elsewhere.
+//!
+//! One bar is seen at a time: a bar that begins covers those before it until it ends, and other
+//! output is written between bars, never into one.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tooltune_rows::regular_file;
 
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
-/// Time before the first sign of rows that are read: most files are done by then.
-const ROWS_SHOWN_AFTER: Duration = Duration::from_secs(1);
+/// Time before the first sign of work that is often done by then.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
 
 /// Time between two lines about rows where there is no terminal.
 const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// Bytes of files whose lines are counted before they are read, so that a bar knows its end: less
+/// than a second's work.
+const COUNTED_BYTES: u64 = 1 << 30;
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
+/// Takes the line of a bar away, which ends where the cursor stands.
+const CLEAR_LINE: &str = "\r\x1b[2K";
+
+/// The bars on the terminal, of which the last one is seen.
+static BARS: Mutex<Vec<ProgressBar>> = Mutex::new(Vec::new());
+
+fn bars() -> MutexGuard<'static, Vec<ProgressBar>> {
+    BARS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Columns of the terminal.
+pub fn columns() -> usize {
+    let size = terminal_size::terminal_size_of(io::stderr());
+    size.map_or(COLUMNS, |(width, _)| usize::from(width.0))
+}
+
+/// Runs `write`, which writes to the terminal, while no bar is in its way.
+pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
+    match bars().last() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
 /// Prints a line; where none can be printed, on a full disk for one, the work continues.
-fn print(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+pub fn print(line: &str) {
+    between_bars(|| {
+        let _ = writeln!(io::stderr(), "{line}");
+    });
+}
+
+/// Standard error between the bars, for what writes whole lines.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BetweenBars;
+
+impl Write for BetweenBars {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        between_bars(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Seconds as `1h02m`, `3m05s` or `7s`.
+pub fn duration_text(secs: f64) -> String {
+    let secs = secs.max(0.0).round() as u64;
+    match (secs / 3600, secs / 60 % 60, secs % 60) {
+        (0, 0, secs) => format!("{secs}s"),
+        (0, minutes, secs) => format!("{minutes}m{secs:02}s"),
+        (hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+    }
+}
+
+/// A bar on the terminal.
+#[derive(Debug)]
+pub struct Bar {
+    bar: ProgressBar,
+    stays: bool,
+}
+
+impl Bar {
+    /// Shows a bar over the others, as an indicatif template says; `None` without a terminal.
+    pub fn begin(length: u64, template: &str) -> Option<Self> {
+        if !io::stderr().is_terminal() {
+            return None;
+        }
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let mut bars = bars();
+        if let Some(covered) = bars.last() {
+            covered.set_draw_target(ProgressDrawTarget::hidden());
+            let _ = write!(io::stderr(), "{CLEAR_LINE}");
+        }
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bars.push(bar.clone());
+        Some(Self { bar, stays: false })
+    }
+
+    /// Leaves what it shows on the terminal at its end.
+    #[must_use]
+    pub fn that_stays(mut self) -> Self {
+        self.stays = true;
+        self
+    }
+}
+
+impl std::ops::Deref for Bar {
+    type Target = ProgressBar;
+
+    fn deref(&self) -> &ProgressBar {
+        &self.bar
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        match self.stays {
+            true => self.bar.abandon(),
+            false => self.bar.finish_and_clear(),
+        }
+        let mut bars = bars();
+        // A bar that is finished and one that is not differ; those that are not are still shown.
+        bars.retain(|bar| !bar.is_finished());
+        if let Some(seen) = bars.last() {
+            seen.set_draw_target(ProgressDrawTarget::stderr());
+            seen.tick();
+        }
+    }
+}
+
+/// The view of work whose amount is known, such as reading weights.
+#[derive(Debug)]
+pub struct Counted {
+    what: &'static str,
+    total: usize,
+    started: Instant,
+    last_line: Instant,
+    bar: Option<Bar>,
+}
+
+impl Counted {
+    /// Begins the view of `total` parts of what is named.
+    pub fn begin(what: &'static str, total: usize) -> Self {
+        let started = Instant::now();
+        Self {
+            what,
+            total,
+            started,
+            last_line: started,
+            bar: None,
+        }
+    }
+
+    /// Shows that so many parts are done.
+    pub fn done(&mut self, n: usize) {
+        if let Some(bar) = &self.bar {
+            return bar.set_position(n as u64);
+        }
+        if self.started.elapsed() < SHOWN_AFTER || n == 0 {
+            return;
+        }
+        let template = format!("{} {{bar:30}} {{pos}}/{{len}}  eta {{eta}}", self.what);
+        self.bar = Bar::begin(self.total as u64, &template);
+        match &self.bar {
+            Some(bar) => bar.set_position(n as u64),
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                print(&format!("{} {n}/{}", self.what, self.total));
+            }
+            None => {}
+        }
+    }
+}
+
+/// What takes long in an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Texts are written.
+    Generating,
+    /// The loss of rows is measured.
+    MeasuringLoss,
+    /// A judge reads answers.
+    Judging,
+    /// Programs run that a model wrote.
+    RunningCode,
+}
+
+impl Work {
+    fn doing(self) -> &'static str {
+        match self {
+            Self::Generating => "generating",
+            Self::MeasuringLoss => "measuring the loss",
+            Self::Judging => "judging",
+            Self::RunningCode => "running code",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Self::Generating => "generated",
+            Self::MeasuringLoss => "measured the loss of",
+            Self::Judging => "judged",
+            Self::RunningCode => "ran",
+        }
+    }
 }
 
 /// Where a generation stands, told after each token.
 #[derive(Debug, Clone, Copy)]
 pub struct GenerationProgress {
+    /// What is done.
+    pub work: Work,
     /// Completions that are done.
     pub n_done: usize,
     /// All completions.
@@ -43,32 +244,34 @@ pub struct Waiting {
     pub seconds: u64,
 }
 
-/// The view of rows that are read and prepared, whose number nobody knows before.
+/// The view of rows that are read and prepared.
 #[derive(Debug)]
 pub struct RowsProgress {
     is_terminal: bool,
-    bar: Option<ProgressBar>,
+    files: Vec<PathBuf>,
+    bar: Option<Bar>,
     n_rows: u64,
     started: Instant,
     next_sign: Instant,
 }
 
 impl RowsProgress {
-    /// Begins the view.
-    pub fn begin() -> Self {
+    /// Begins the view of rows, one on each line of `files`; without files their number is not known.
+    pub fn begin(files: &[PathBuf]) -> Self {
         let started = Instant::now();
-        let is_terminal = std::io::stderr().is_terminal();
+        let is_terminal = io::stderr().is_terminal();
+        let first_sign = if is_terminal {
+            SHOWN_AFTER
+        } else {
+            ROWS_LINE_EVERY
+        };
         Self {
             is_terminal,
+            files: files.to_vec(),
             bar: None,
             n_rows: 0,
             started,
-            next_sign: started
-                + if is_terminal {
-                    ROWS_SHOWN_AFTER
-                } else {
-                    ROWS_LINE_EVERY
-                },
+            next_sign: started + first_sign,
         }
     }
 
@@ -82,15 +285,16 @@ impl RowsProgress {
         let Some(line) = self.sign_at(Instant::now()) else {
             return;
         };
-        if self.is_terminal {
-            let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} rows read") {
-                bar.set_style(style);
-            }
-            bar.set_position(self.n_rows);
-            self.bar = Some(bar);
-        } else {
+        if !self.is_terminal {
             print(&line);
+            return;
+        }
+        self.bar = match n_lines(&self.files) {
+            Some(n) => Bar::begin(n, "preparing rows {bar:30} {pos}/{len}  eta {eta}"),
+            None => Bar::begin(0, "preparing rows {spinner} {pos}"),
+        };
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.n_rows);
         }
     }
 
@@ -101,67 +305,115 @@ impl RowsProgress {
         }
         self.next_sign = now + ROWS_LINE_EVERY;
         let seconds = now.duration_since(self.started).as_secs();
-        Some(format!("{} rows read in {seconds} s", self.n_rows))
+        Some(format!("{} rows prepared in {seconds} s", self.n_rows))
     }
 }
 
-impl Drop for RowsProgress {
-    /// Takes the bar away.
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+/// The lines of files, unless they are too large or cannot be read, which their reader says.
+fn n_lines(files: &[PathBuf]) -> Option<u64> {
+    let mut n = 0;
+    let mut n_bytes = 0;
+    for path in files {
+        let mut file = regular_file::open(path).ok()?;
+        n_bytes += file.metadata().ok()?.len();
+        if n_bytes > COUNTED_BYTES {
+            return None;
+        }
+        let mut buffer = [0; 1 << 16];
+        loop {
+            let length = io::Read::read(&mut file, &mut buffer).ok()?;
+            if length == 0 {
+                break;
+            }
+            n += buffer[..length]
+                .iter()
+                .filter(|&&byte| byte == b'\n')
+                .count() as u64;
+        }
+    }
+    (n > 0).then_some(n)
+}
+
+/// The view of an evaluation or a generation: a bar for each kind of work that it does.
+#[derive(Debug)]
+pub struct Progress {
+    shown: Option<Shown>,
+    waiting: Option<Waiting>,
+}
+
+/// The present kind of work.
+#[derive(Debug)]
+struct Shown {
+    work: Work,
+    n_total: usize,
+    bar: Option<Bar>,
+    started: Instant,
+    last_line: Instant,
+}
+
+impl Shown {
+    fn begin(state: GenerationProgress) -> Self {
+        let GenerationProgress { work, n_total, .. } = state;
+        let template = format!("{} {{bar:20}} {{pos}}/{{len}}  {{wide_msg}}", work.doing());
+        let now = Instant::now();
+        Self {
+            work,
+            n_total,
+            bar: Bar::begin(n_total as u64, &template),
+            started: now,
+            last_line: now,
         }
     }
 }
 
-/// The view of one generation.
-#[derive(Debug)]
-pub struct Progress {
-    bar: Option<ProgressBar>,
-    started: Instant,
-    last_line: Instant,
-    waiting: Option<Waiting>,
-}
-
 impl Progress {
-    /// Begins the view of `n_total` completions.
-    pub fn generation(n_total: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(n_total as u64);
-            let template = "generating {bar:30} {pos}/{len} {msg} ETA {eta}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
-        let now = Instant::now();
+    /// Begins the view.
+    pub fn begin() -> Self {
         Self {
-            bar,
-            started: now,
-            last_line: now,
+            shown: None,
             waiting: None,
         }
     }
 
-    /// Shows where the generation stands.
+    /// Shows where the work stands.
     pub fn generated(&mut self, state: GenerationProgress) {
         self.waiting = state.waiting;
-        let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        let rate = state.n_tokens as f64 / seconds;
-        match &self.bar {
+        let waiting = self.waiting();
+        let is_shown = |shown: &Shown| (shown.work, shown.n_total) == (state.work, state.n_total);
+        if !self.shown.as_ref().is_some_and(is_shown) {
+            // The earlier bar goes before the next one comes.
+            self.shown = None;
+        }
+        let shown = self.shown.get_or_insert_with(|| Shown::begin(state));
+        let seconds = shown.started.elapsed().as_secs_f64().max(1e-9);
+        let rate = match state.n_tokens {
+            0 => String::new(),
+            n_tokens => format!("{:.0} tokens/s", n_tokens as f64 / seconds),
+        };
+        // Nobody knows how long texts get before the first one is done.
+        let left = match (state.n_done, state.n_total.saturating_sub(state.n_done)) {
+            (0, _) => String::new(),
+            (n_done, n_left) => {
+                let left = duration_text(seconds * n_left as f64 / n_done as f64);
+                format!("eta {left}  ")
+            }
+        };
+        match &shown.bar {
             Some(bar) => {
                 bar.set_position(state.n_done as u64);
-                bar.set_message(match self.waiting() {
+                bar.set_message(match waiting {
                     Some(waiting) => format!("{waiting} under way"),
-                    None => format!("{rate:.0} tokens/s"),
+                    None => left + &rate,
                 });
             }
-            None if self.last_line.elapsed() >= LINE_EVERY => {
-                self.last_line = Instant::now();
+            None if shown.last_line.elapsed() >= LINE_EVERY => {
+                shown.last_line = Instant::now();
                 let (n_done, n_total) = (state.n_done, state.n_total);
-                print(&match self.waiting() {
-                    Some(waiting) => format!("generated {n_done}/{n_total}; {waiting} under way"),
-                    None => format!("generated {n_done}/{n_total} at {rate:.0} tokens/s"),
+                let done = state.work.done();
+                print(&match (waiting, rate.is_empty()) {
+                    (Some(waiting), _) => format!("{done} {n_done}/{n_total}; {waiting} under way"),
+                    (None, false) => format!("{done} {n_done}/{n_total} at {rate}"),
+                    (None, true) => format!("{done} {n_done}/{n_total}"),
                 });
             }
             None => {}
@@ -176,9 +428,7 @@ impl Progress {
 
     /// Takes the bar away.
     pub fn finish(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.shown = None;
     }
 }
 
@@ -188,7 +438,7 @@ mod tests {
 
     #[test]
     fn rows_that_take_long_are_counted_every_ten_seconds() {
-        let mut progress = RowsProgress::begin();
+        let mut progress = RowsProgress::begin(&[]);
         progress.is_terminal = false;
         progress.next_sign = progress.started + ROWS_LINE_EVERY;
         let begun = progress.started;
@@ -199,7 +449,7 @@ mod tests {
         }
         assert_eq!(
             lines,
-            ["11000 rows read in 10 s", "21000 rows read in 20 s"]
+            ["11000 rows prepared in 10 s", "21000 rows prepared in 20 s"]
         );
     }
 }

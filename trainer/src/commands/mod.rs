@@ -156,7 +156,7 @@ fn watching_under<R>(
     n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
-    let mut progress = Progress::generation(n);
+    let mut progress = Progress::begin();
     let found = work(&mut |state| {
         progress.generated(state);
         !interrupt.get_or_insert_with(Interrupt::begin).is_set()

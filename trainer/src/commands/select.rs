@@ -202,7 +202,7 @@ impl<'a> Evaluation<'a> {
         };
         let model = &config.language_model()?.model_name_or_path;
         attach(decoder, &checkpoint.path, model, device)?;
-        let mut progress = Progress::generation(preparation.eval_rows.len());
+        let mut progress = Progress::begin();
         let mut watch = |state| {
             progress.generated(state);
             true

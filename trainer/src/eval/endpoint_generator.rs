@@ -16,7 +16,7 @@ use tooltune_endpoint::{
 };
 
 use super::endings::Endings;
-use super::generate::{FinishReason, GenerationOptions, GenerationProgress, Waiting};
+use super::generate::{FinishReason, GenerationOptions, GenerationProgress, Waiting, Work};
 use super::generator::{Completion, GenerationRequest, TextConstraint};
 use crate::error::Error;
 
@@ -196,6 +196,7 @@ impl EndpointGenerator {
             }
             let (n_done, n_total) = (answered.progress.n_done, answered.progress.n_all);
             is_ended |= !watch(GenerationProgress {
+                work: Work::Generating,
                 n_done,
                 n_total,
                 n_tokens: 0,

@@ -14,7 +14,7 @@ use super::endings::Endings;
 use super::endpoint_generator::EndpointGenerator;
 use super::generate::{
     FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
-    complete,
+    Work, complete,
 };
 use super::journal::Journal;
 use crate::base_model::BaseModel;
@@ -344,6 +344,7 @@ impl Rounds {
         let texts = generator.write_kept(prompts, &keys, journal, &mut |progress| {
             n_tokens = self.n_tokens + progress.n_tokens;
             watch(GenerationProgress {
+                work: Work::Generating,
                 n_done,
                 n_total: self.n_loops,
                 n_tokens,

@@ -16,7 +16,7 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::models::Decoder;
-use crate::progress::GenerationProgress;
+use crate::progress::{GenerationProgress, Work};
 use crate::settings;
 
 /// Rows, options and suites of a run's evaluations.
@@ -111,6 +111,7 @@ impl Evaluator {
             let n_total = self.examples.len();
             let mut watch_loss = |n_done| {
                 watch(GenerationProgress {
+                    work: Work::MeasuringLoss,
                     n_done,
                     n_total,
                     n_tokens: 0,

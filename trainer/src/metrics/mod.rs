@@ -9,7 +9,7 @@ mod terminal;
 use std::path::PathBuf;
 
 pub use tensorboard::{RunHeader, TensorBoardSink};
-pub use terminal::TerminalSink;
+pub use terminal::{Evaluated, TerminalSink};
 
 /// A view of a run.
 pub trait MetricSink: std::fmt::Debug {
@@ -28,6 +28,19 @@ pub enum Record {
     Retriever(RetrieverRecord),
     /// An evaluation.
     Eval(EvalRecord),
+}
+
+/// How far a run is, between two records.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Moved {
+    /// Optimizer steps since the start of the run, with the part of the present one.
+    pub step: f64,
+    /// Mean loss of the last step.
+    pub loss: Option<f64>,
+    /// Seconds since this process began to train.
+    pub elapsed_secs: f64,
+    /// Seconds until the last step, once there is an estimate.
+    pub remaining_secs: Option<f64>,
 }
 
 /// Where a run resumes.

@@ -4,57 +4,138 @@
 //! returns; there every record is one line.
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use super::{
+    EvalRecord, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, StepRecord, Timing,
+};
+use crate::progress::{Bar, between_bars, columns, duration_text};
 
-use super::{EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, StepRecord, Timing};
+/// Parts of a step that the bar shows.
+const PARTS: f64 = 1000.0;
+
+/// Columns of the bar itself.
+const BAR_COLUMNS: usize = 12;
+
+/// Columns that lines are made for where there is no terminal: the least that people have.
+const LINE_COLUMNS: usize = 80;
+
+/// Time between two pictures of the bar within a step.
+const DRAWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Seconds before the first sign of life where there is no terminal.
+const FIRST_SIGN_AFTER: f64 = 10.0;
 
 /// The progress of a run, for a person.
 pub struct TerminalSink {
     total_steps: u64,
     output: Output,
+    /// The metrics that choose among checkpoints.
+    chosen: Vec<String>,
+    /// The last evaluation, which the next one is shown beside.
+    evaluated: Option<Evaluated>,
+    /// What the last record says beside the loss.
+    details: Vec<String>,
+    /// Whether anything was written of a step.
+    has_begun: bool,
+    /// When the bar was last drawn.
+    drawn: Option<Instant>,
+}
+
+/// The values of an evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluated {
+    /// Optimizer steps before it.
+    pub step: u64,
+    /// Values by name.
+    pub metrics: Vec<(String, f64)>,
 }
 
 enum Output {
-    Bar(ProgressBar),
+    Bar(Bar),
     Lines(Box<dyn Write + Send>),
 }
 
 impl TerminalSink {
     /// Shows progress on standard error: a bar if it is a terminal, lines if not.
     pub fn stderr(total_steps: u64) -> Self {
-        let stderr = std::io::stderr();
-        if stderr.is_terminal() {
-            Self {
-                total_steps,
-                output: Output::Bar(bar(total_steps)),
+        let length = (total_steps as f64 * PARTS) as u64;
+        let template = format!("{{prefix}}  {{bar:{BAR_COLUMNS}}}  {{msg}}");
+        match Bar::begin(length, &template) {
+            Some(bar) => {
+                bar.set_prefix(prefix_text(&Moved::default(), total_steps));
+                Self::new(total_steps, Output::Bar(bar.that_stays()))
             }
-        } else {
-            Self::lines(total_steps, Box::new(stderr))
+            None => Self::lines(total_steps, Box::new(std::io::stderr())),
         }
     }
 
-    /// Writes one line for each record.
+    /// Writes one line for each record, and a table for each evaluation.
     pub fn lines(total_steps: u64, output: Box<dyn Write + Send>) -> Self {
+        Self::new(total_steps, Output::Lines(output))
+    }
+
+    fn new(total_steps: u64, output: Output) -> Self {
         Self {
             total_steps,
-            output: Output::Lines(output),
+            output,
+            chosen: Vec::new(),
+            evaluated: None,
+            details: Vec::new(),
+            has_begun: false,
+            drawn: None,
         }
     }
 
-    /// Moves the bar, for steps without a record of their own.
-    pub fn advance(&self, step: u64) {
-        if let Output::Bar(bar) = &self.output {
-            bar.set_position(step);
+    /// Shows these metrics before the others.
+    #[must_use]
+    pub fn with_chosen<'a>(mut self, metrics: impl Iterator<Item = &'a str>) -> Self {
+        self.chosen = metrics.map(str::to_owned).collect();
+        self
+    }
+
+    /// Takes an evaluation of an earlier process as the one before the next.
+    pub fn remember(&mut self, evaluated: Evaluated) {
+        self.evaluated = Some(evaluated);
+    }
+
+    /// Moves the bar, within a step too; elsewhere says once how long the run will take.
+    pub fn moved(&mut self, moved: &Moved) {
+        let is_within = moved.step.fract() > 0.0;
+        if is_within && self.drawn.is_some_and(|at| at.elapsed() < DRAWN_EVERY) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let prefix = prefix_text(moved, self.total_steps);
+        match &mut self.output {
+            Output::Bar(bar) => {
+                bar.set_position((moved.step * PARTS) as u64);
+                let used = prefix.chars().count() + BAR_COLUMNS + 4;
+                bar.set_message(fitting(&self.details, columns().saturating_sub(used + 1)));
+                bar.set_prefix(prefix);
+            }
+            Output::Lines(output) => {
+                let is_due = moved.elapsed_secs >= FIRST_SIGN_AFTER && !self.has_begun;
+                if is_due && moved.remaining_secs.is_some() {
+                    self.has_begun = true;
+                    let _ = writeln!(output, "{prefix}");
+                    let _ = output.flush();
+                }
+            }
         }
     }
 
-    /// Runs `write` while the bar is out of the way, for other output to the terminal.
-    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
-        match &self.output {
-            Output::Bar(bar) => bar.suspend(write),
-            Output::Lines(_) => write(),
+    fn write(&mut self, text: &str) {
+        match &mut self.output {
+            Output::Bar(_) => between_bars(|| {
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }),
+            // Nobody may be reading any more; the metrics are in the files all the same.
+            Output::Lines(output) => {
+                let _ = writeln!(output, "{text}");
+                let _ = output.flush();
+            }
         }
     }
 }
@@ -73,62 +154,88 @@ impl fmt::Debug for TerminalSink {
     }
 }
 
-impl Drop for TerminalSink {
-    fn drop(&mut self) {
-        if let Output::Bar(bar) = &self.output {
-            bar.abandon();
-        }
-    }
-}
-
 impl MetricSink for TerminalSink {
     fn record(&mut self, record: &Record) {
-        let step = match record {
-            Record::Resumed(resumed) => resumed.step,
-            Record::Step(step) => step.step,
-            Record::Retriever(retriever) => retriever.step,
-            Record::Eval(eval) => eval.step,
+        let total = self.total_steps;
+        let (step, loss, timing) = match record {
+            Record::Resumed(record) => return self.write(&resume_text(record, total)),
+            Record::Eval(record) => {
+                let text = eval_text(record, total, &self.chosen, self.evaluated.as_ref());
+                self.evaluated = Some(Evaluated {
+                    step: record.step,
+                    metrics: record.metrics.clone(),
+                });
+                return self.write(&text);
+            }
+            Record::Step(record) => {
+                self.details = step_details(record);
+                (record.step, record.loss, Some(&record.timing))
+            }
+            Record::Retriever(record) => match &record.timing {
+                Some(timing) => {
+                    self.details = retriever_details(record);
+                    self.details.extend(memory(timing));
+                    (record.step, record.loss, Some(timing))
+                }
+                // Beside a language model the bar is that model's.
+                None if matches!(self.output, Output::Bar(_)) => return,
+                None => {
+                    let fields = retriever_details(record);
+                    let text = format!("retriever  loss {:.4}", record.loss);
+                    let prefix = format!("step {}/{total}  {text}", record.step);
+                    return self.write(&with_details(prefix, &fields));
+                }
+            },
         };
-        match (&mut self.output, record) {
-            (Output::Bar(bar), Record::Resumed(record)) => {
-                bar.set_position(step);
-                bar.println(resume_text(record, self.total_steps));
-            }
-            (Output::Lines(output), Record::Resumed(record)) => {
-                let _ = writeln!(output, "{}", resume_text(record, self.total_steps));
-            }
-            (Output::Bar(bar), Record::Step(record)) => {
-                bar.set_position(step);
-                bar.set_message(step_text(record));
-            }
-            (Output::Bar(bar), Record::Retriever(record)) if record.timing.is_some() => {
-                bar.set_position(step);
-                bar.set_message(retriever_text(record));
-            }
-            // Beside a language model the bar's message is that model's.
-            (Output::Bar(_), Record::Retriever(_)) => {}
-            (Output::Bar(bar), Record::Eval(record)) => {
-                bar.println(format!("step {step}  {}", eval_text(record)));
-            }
-            (Output::Lines(output), record) => {
-                let text = match record {
-                    Record::Resumed(_) => return,
-                    Record::Step(record) => step_text(record),
-                    Record::Retriever(record) => retriever_text(record),
-                    Record::Eval(record) => eval_text(record),
-                };
-                // Nobody may be reading any more; the metrics are in the files all the same.
-                let _ = writeln!(output, "step {step}/{}  {text}", self.total_steps);
-                let _ = output.flush();
+        let moved = Moved {
+            step: step as f64,
+            loss: Some(loss),
+            elapsed_secs: timing.map_or(0.0, |timing| timing.elapsed_secs),
+            remaining_secs: timing.and_then(|timing| timing.remaining_secs),
+        };
+        self.has_begun = true;
+        match self.output {
+            Output::Bar(_) => self.moved(&moved),
+            Output::Lines(_) => {
+                let line = with_details(prefix_text(&moved, total), &self.details);
+                self.write(&line);
             }
         }
     }
 }
 
-fn bar(total_steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:20} {pos}/{len}  {wide_msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total_steps).with_style(style)
+/// What is to be known first: step, loss, and how long it will take.
+fn prefix_text(moved: &Moved, total_steps: u64) -> String {
+    let mut text = format!("step {}/{total_steps}", moved.step as u64);
+    if let Some(loss) = moved.loss {
+        text += &format!("  loss {loss:.4}");
+    }
+    if let Some(secs) = moved.remaining_secs {
+        text += &format!("  eta {}", duration_text(secs));
+    }
+    text
+}
+
+/// As many fields as fit; the most important ones come first.
+fn fitting(fields: &[String], columns: usize) -> String {
+    let mut text = String::new();
+    for field in fields {
+        let gap = if text.is_empty() { "" } else { "  " };
+        if text.chars().count() + gap.len() + field.chars().count() > columns {
+            break;
+        }
+        text += gap;
+        text += field;
+    }
+    text
+}
+
+fn with_details(prefix: String, fields: &[String]) -> String {
+    let room = LINE_COLUMNS.saturating_sub(prefix.chars().count() + 2);
+    match fitting(fields, room) {
+        details if details.is_empty() => prefix,
+        details => format!("{prefix}  {details}"),
+    }
 }
 
 fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
@@ -149,61 +256,79 @@ fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
     }
 }
 
-fn step_text(record: &StepRecord) -> String {
+fn step_details(record: &StepRecord) -> Vec<String> {
     let StepRecord {
-        loss,
         grad_norm,
         learning_rate,
         timing,
         ..
     } = record;
-    let text = format!(
-        "loss {loss:.4}  lr {learning_rate:.2e}  grad {grad_norm:.3}  tok/s {:.0} (trained {:.0})",
-        timing.tokens_per_sec, timing.trained_tokens_per_sec
-    );
-    text + &timing_text(timing)
+    let mut fields = vec![
+        format!("lr {learning_rate:.2e}"),
+        format!("grad {grad_norm:.3}"),
+        format!("{:.0} tok/s", timing.tokens_per_sec),
+    ];
+    fields.extend(memory(timing));
+    fields
 }
 
-fn timing_text(timing: &Timing) -> String {
-    let mut text = String::new();
-    if let Some(bytes) = timing.peak_rss_bytes {
-        text += &format!("  rss {:.2} GiB", bytes as f64 / f64::from(1 << 30));
+fn memory(timing: &Timing) -> Option<String> {
+    let bytes = timing.peak_rss_bytes?;
+    Some(format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
+}
+
+fn retriever_details(record: &RetrieverRecord) -> Vec<String> {
+    let mut fields = vec![
+        format!("lr {:.2e}", record.learning_rate),
+        format!("grad {:.3}", record.grad_norm),
+        format!("{:.1} pairs/s", record.pairs_per_sec),
+    ];
+    if record.timing.is_none() {
+        fields.insert(0, format!("its step {}", record.retriever_step));
     }
-    if let Some(secs) = timing.remaining_secs {
-        text += &format!("  eta {}", duration_text(secs));
-    }
-    text
+    fields
 }
 
-fn retriever_text(record: &RetrieverRecord) -> String {
-    let text = format!(
-        "retriever step {}  loss {:.4}  lr {:.2e}  grad {:.3}  pairs/s {:.1}",
-        record.retriever_step,
-        record.loss,
-        record.learning_rate,
-        record.grad_norm,
-        record.pairs_per_sec
-    );
-    text + &record.timing.as_ref().map_or_else(String::new, timing_text)
-}
-
-fn eval_text(record: &EvalRecord) -> String {
-    let metrics = record
+/// A table of an evaluation: what chooses among checkpoints first, beside the evaluation before.
+fn eval_text(
+    record: &EvalRecord,
+    total_steps: u64,
+    chosen: &[String],
+    before: Option<&Evaluated>,
+) -> String {
+    let (mut first, rest): (Vec<_>, Vec<_>) = record
         .metrics
         .iter()
-        .map(|(name, value)| format!("{name} {value:.4}"));
-    let metrics = metrics.collect::<Vec<_>>().join("  ");
-    format!("eval  {metrics}  ({})", duration_text(record.elapsed_secs))
-}
-
-/// Seconds as `1h02m`, `3m05s` or `7s`.
-fn duration_text(secs: f64) -> String {
-    let secs = secs.max(0.0).round() as u64;
-    match (secs / 3600, secs / 60 % 60, secs % 60) {
-        (0, 0, secs) => format!("{secs}s"),
-        (0, minutes, secs) => format!("{minutes}m{secs:02}s"),
-        (hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+        .partition(|(name, _)| chosen.contains(name));
+    first.sort_by_key(|(name, _)| chosen.iter().position(|chosen| chosen == name));
+    let n_first = first.len();
+    let rows: Vec<&(String, f64)> = first.into_iter().chain(rest).collect();
+    // The name of a metric may be long; its values must stay in the columns of a terminal.
+    let widest = rows.iter().map(|(name, _)| name.chars().count()).max();
+    let width = widest.unwrap_or(0).clamp(20, LINE_COLUMNS - 33);
+    let step = format!("step {}/{total_steps}", record.step);
+    let mut text = format!(
+        "{step}  evaluated in {}",
+        duration_text(record.elapsed_secs)
+    );
+    if let Some(before) = before {
+        let [now, before] = [record.step, before.step].map(|step| format!("step {step}"));
+        text += &format!("\n  {:<width$}{now:>10}{before:>12}", "metric");
     }
+    for (i, (name, value)) in rows.iter().enumerate() {
+        text += &format!("\n  {name:<width$}{value:>10.4}");
+        let earlier = before.and_then(|before| {
+            let mut metrics = before.metrics.iter();
+            metrics.find(|(known, _)| known == name)
+        });
+        if let Some((_, earlier)) = earlier {
+            text += &format!("{earlier:>12.4}");
+        }
+        if i < n_first {
+            text += "  chooses";
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -248,30 +373,85 @@ mod tests {
         })
     }
 
+    fn written(shared: &Shared) -> String {
+        let bytes = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn eval(step: u64, values: [f64; 3]) -> Record {
+        let names = ["loss", "slot.exact_match_f", "slot.mean"];
+        let metrics = names.map(str::to_owned).into_iter().zip(values);
+        Record::Eval(EvalRecord {
+            step,
+            epoch: 0.5,
+            metrics: metrics.collect(),
+            elapsed_secs: 3720.0,
+        })
+    }
+
     #[test]
-    fn without_a_terminal_each_record_is_one_plain_line() {
+    fn without_a_terminal_each_record_is_lines_of_at_most_80_columns() {
+        let shared = Shared::default();
+        let mut sink = TerminalSink::lines(400, Box::new(shared.clone()))
+            .with_chosen(["slot.mean"].into_iter());
+        for record in [
+            eval(0, [1.5, 0.0, 0.25]),
+            step(),
+            eval(40, [0.75, 0.5, 0.625]),
+        ] {
+            sink.record(&record);
+        }
+        let expected = "\
+step 0/400  evaluated in 1h02m
+  slot.mean               0.2500  chooses
+  loss                    1.5000
+  slot.exact_match_f      0.0000
+step 40/400  loss 0.4321  eta 3m05s  lr 9.50e-4  grad 0.812  812 tok/s  1.50 GiB
+step 40/400  evaluated in 1h02m
+  metric                 step 40      step 0
+  slot.mean               0.6250      0.2500  chooses
+  loss                    0.7500      1.5000
+  slot.exact_match_f      0.5000      0.0000
+";
+        assert_eq!(written(&shared), expected);
+        assert!(expected.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn of_what_does_not_fit_the_least_important_is_left_out() {
+        let fields = ["lr 9.50e-4", "grad 0.812", "8120 tok/s"].map(str::to_owned);
+        let prefix = "step 40000/100000  loss 0.4321  eta 12h05m".to_owned();
+        assert_eq!(
+            with_details(prefix.clone(), &fields),
+            "step 40000/100000  loss 0.4321  eta 12h05m  lr 9.50e-4  grad 0.812  8120 tok/s"
+        );
+        let wider = fields.map(|field| field + " and more");
+        assert_eq!(
+            with_details(prefix, &wider),
+            "step 40000/100000  loss 0.4321  eta 12h05m  lr 9.50e-4 and more"
+        );
+    }
+
+    #[test]
+    fn without_a_terminal_a_slow_run_says_once_how_long_it_will_take() {
         let shared = Shared::default();
         let mut sink = TerminalSink::lines(400, Box::new(shared.clone()));
-        let metrics = vec![("slot.mean".to_owned(), 0.5)];
-        let eval = EvalRecord {
-            step: 40,
-            epoch: 0.5,
-            metrics,
-            elapsed_secs: 3720.0,
-        };
-        for record in [step(), Record::Eval(eval)] {
-            sink.record(&record);
-            sink.advance(41);
+        for (seconds, remaining_secs) in [(1.0, None), (9.0, Some(4e3)), (11.0, Some(3e3))] {
+            sink.drawn = None;
+            sink.moved(&Moved {
+                step: 0.5,
+                loss: None,
+                elapsed_secs: seconds,
+                remaining_secs,
+            });
         }
-        let written = shared
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let text = String::from_utf8_lossy(&written);
-        let expected = "step 40/400  loss 0.4321  lr 9.50e-4  grad 0.812  tok/s 812 (trained 96)  \
-                        rss 1.50 GiB  eta 3m05s\nstep 40/400  eval  slot.mean 0.5000  (1h02m)\n";
-        assert_eq!(text, expected);
+        sink.moved(&Moved {
+            step: 1.5,
+            loss: Some(0.5),
+            elapsed_secs: 20.0,
+            remaining_secs: Some(2e3),
+        });
+        assert_eq!(written(&shared), "step 0/400  eta 50m00s\n");
     }
 
     #[test]

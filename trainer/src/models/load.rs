@@ -9,6 +9,7 @@ use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
 use super::config::DecoderConfig;
 use super::decoder::{Block, Decoder, PROJECTIONS, STACKS};
+use crate::progress::Counted;
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
 pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
@@ -84,6 +85,7 @@ pub fn load_decoder(
         compute_dtype,
         device,
     };
+    let mut progress = Counted::begin("loading weights", config.num_hidden_layers);
     let embed_tokens = reader.table("model.embed_tokens.weight")?;
     let lm_head = if config.tie_word_embeddings {
         embed_tokens.clone()
@@ -91,7 +93,10 @@ pub fn load_decoder(
         reader.table("lm_head.weight")?
     };
     let blocks = (0..config.num_hidden_layers)
-        .map(|layer| reader.block(layer))
+        .map(|layer| {
+            progress.done(layer);
+            reader.block(layer)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Decoder {
         config: config.clone(),

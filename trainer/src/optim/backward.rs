@@ -95,6 +95,10 @@ struct BlockGraph {
     factors: Vec<Tensor<1>>,
 }
 
+/// Is told after each block how much of a micro-batch is done, from 0 to 1, and answers whether the pass
+/// goes on.
+pub type Watch<'a> = dyn FnMut(f64) -> bool + 'a;
+
 /// Differentiates one micro-batch. `decoder` carries its adapters; `slots` says which.
 ///
 /// # Errors
@@ -110,6 +114,22 @@ pub fn backward(
     batch: &MicroBatch,
     options: BackwardOptions,
 ) -> Result<MicroBatchGradient, StepError> {
+    let whole = backward_watched(decoder, slots, batch, options, &mut |_| true)?;
+    Ok(whole.expect("nobody ends the pass"))
+}
+
+/// The same, which `watch` follows; `None` where it ended the pass, of which nothing is left.
+///
+/// # Errors
+///
+/// As [`backward`].
+pub fn backward_watched(
+    decoder: &Decoder,
+    slots: &[AdapterSlot],
+    batch: &MicroBatch,
+    options: BackwardOptions,
+    watch: &mut Watch<'_>,
+) -> Result<Option<MicroBatchGradient>, StepError> {
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     check_batch(decoder, batch, &supervision)?;
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
@@ -128,25 +148,64 @@ pub fn backward(
             .map_or(decoder.blocks.len(), |slot| slot.layer),
         rows,
     };
-    let (mut kept, last) = pass.forward(&batch.input_ids, options.n_kept_blocks);
+    let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
+    let Some((mut kept, last)) = pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
+    else {
+        return Ok(None);
+    };
     let (loss_sum, mut d_output) = head(decoder, last, teacher, &supervision, options);
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
-        let graph = match kept.pop().expect("one entry for each block") {
-            Kept::Graph(graph) => *graph,
-            Kept::Input(input) => pass.graph(layer, *input),
+        let (graph, cost) = match kept.pop().expect("one entry for each block") {
+            Kept::Graph(graph) => (*graph, Walk::BACKWARD),
+            Kept::Input(input) => (pass.graph(layer, *input), Walk::FORWARD + Walk::BACKWARD),
         };
         let Some(d_input) = block_backward(graph, d_output, layer, &mut parts)? else {
             break;
         };
         d_output = d_input;
+        if !walk.passed(cost) {
+            return Ok(None);
+        }
     }
     parts.reverse();
-    Ok(MicroBatchGradient {
+    Ok(Some(MicroBatchGradient {
         loss_sum,
         gradient: Tensor::cat(parts, 0),
-    })
+    }))
+}
+
+/// How far the pass through the blocks is, by what each takes.
+struct Walk<'a, 'w> {
+    done: u32,
+    all: u32,
+    watch: &'a mut Watch<'w>,
+}
+
+impl<'a, 'w> Walk<'a, 'w> {
+    /// What a block takes forward, and what its gradients take.
+    const FORWARD: u32 = 1;
+    const BACKWARD: u32 = 2;
+
+    fn new(pass: &BlockwisePass<'_>, n_kept: usize, watch: &'a mut Watch<'w>) -> Self {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let n_blocks = count(pass.decoder.blocks.len());
+        let n_adapted = n_blocks.saturating_sub(count(pass.first_adapted));
+        let n_again = n_adapted.saturating_sub(count(n_kept));
+        let all = Self::FORWARD * (n_blocks + n_again) + Self::BACKWARD * n_adapted;
+        Self {
+            done: 0,
+            all: all.max(1),
+            watch,
+        }
+    }
+
+    /// Whether the pass goes on after a block that took `cost`.
+    fn passed(&mut self, cost: u32) -> bool {
+        self.done += cost;
+        (self.watch)(f64::from(self.done) / f64::from(self.all))
+    }
 }
 
 fn check_batch(
@@ -181,8 +240,13 @@ struct BlockwisePass<'a> {
 
 impl BlockwisePass<'_> {
     /// What is kept of each block from the first adapted one on, of which the last `n_kept` keep their
-    /// graphs, and the last one's output for the supervised rows, `[m, d]`.
-    fn forward(&self, input_ids: &[u32], n_kept: usize) -> (Vec<Kept>, Tensor<2>) {
+    /// graphs, and the last one's output for the supervised rows, `[m, d]`; `None` where the walk ends.
+    fn forward(
+        &self,
+        input_ids: &[u32],
+        n_kept: usize,
+        walk: &mut Walk<'_, '_>,
+    ) -> Option<(Vec<Kept>, Tensor<2>)> {
         let n_blocks = self.decoder.blocks.len();
         let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
         let mut kept = Vec::with_capacity(n_blocks - self.first_adapted);
@@ -192,14 +256,17 @@ impl BlockwisePass<'_> {
                 let graph = self.graph(layer, x);
                 x = graph.output.clone().inner();
                 kept.push(Kept::Graph(Box::new(graph)));
-                continue;
+            } else {
+                if layer >= self.first_adapted {
+                    kept.push(Kept::Input(Box::new(x.clone())));
+                }
+                x = self.run(layer, block, x);
             }
-            if layer >= self.first_adapted {
-                kept.push(Kept::Input(Box::new(x.clone())));
+            if !walk.passed(Walk::FORWARD) {
+                return None;
             }
-            x = self.run(layer, block, x);
         }
-        (kept, x)
+        Some((kept, x))
     }
 
     /// A block's output: of the last one that of the supervised rows.

@@ -2,6 +2,7 @@
 
 pub mod history;
 pub mod kept_blocks;
+mod loss_watch;
 pub mod preparation;
 pub(crate) mod reporter;
 pub mod resume;

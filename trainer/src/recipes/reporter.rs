@@ -13,11 +13,14 @@ use serde_json::{Map, Value, json};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
 use super::history::History;
-use crate::config::{Config, ReportTo, flat};
+use super::loss_watch::LossWatch;
+use super::selection::measured;
+use crate::config::{Config, EvalStrategy, MetricExpression, ReportTo, flat};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
-    EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, RunHeader, StepRecord,
+    EvalRecord, Evaluated, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, RunHeader,
+    StepRecord,
     TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
@@ -100,13 +103,54 @@ pub(crate) struct Reporter {
     metrics: MetricsFile,
     timing: MetricsFile,
     history: History,
+    terminal: TerminalSink,
     views: Vec<Box<dyn MetricSink>>,
-    total_steps: u64,
+    pace: Pace,
     started: Instant,
     /// Sums since the last line.
     since: Window,
+    /// The mean loss of the last step.
+    last_loss: Option<f64>,
+    loss_watch: LossWatch,
+    /// The setting of the learning rate of that loss.
+    rate_key: &'static str,
     evaluation: Option<(Instant, Progress)>,
     epoch: f64,
+}
+
+/// How fast a run is, and how much of it is left.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    total_steps: u64,
+    /// Steps between two evaluations; nothing for a run that does not evaluate.
+    eval_steps: Option<u64>,
+    /// Of a step, the last ones weighing most; once this process has taken one.
+    step_seconds: Option<f64>,
+    /// Of the last evaluation of this process.
+    eval_seconds: f64,
+}
+
+impl Pace {
+    /// Weight of a new step, so that the last ten or so count.
+    const NEW: f64 = 0.1;
+
+    fn stepped(&mut self, seconds: f64) {
+        let mean = self.step_seconds.unwrap_or(seconds);
+        self.step_seconds = Some(mean + Self::NEW * (seconds - mean));
+    }
+
+    /// Seconds that are left at `step`, of which a part may be done, in `seconds` so far.
+    fn remaining(&self, step: f64, seconds: f64) -> Option<f64> {
+        let part = step.fract();
+        let of_first = || (part > 0.0).then(|| seconds / part);
+        let step_seconds = self.step_seconds.or_else(of_first)?;
+        let total = self.total_steps as f64;
+        let evaluations = self.eval_steps.map_or(0.0, |every| {
+            let all = (total / every as f64).ceil();
+            (all - (step / every as f64).floor()).max(0.0)
+        });
+        Some((total - step).max(0.0) * step_seconds + evaluations * self.eval_seconds)
+    }
 }
 
 /// What the views' rates are computed from.
@@ -115,7 +159,6 @@ struct Window {
     seconds: f64,
     tokens: usize,
     trained_tokens: usize,
-    steps: u64,
     retriever: RetrieverTiming,
 }
 
@@ -152,7 +195,7 @@ impl Reporter {
             }
             Ok::<_, Error>(file)
         });
-        let mut views: Vec<Box<dyn MetricSink>> = vec![Box::new(TerminalSink::stderr(total_steps))];
+        let mut views: Vec<Box<dyn MetricSink>> = Vec::new();
         if config.log.report_to.contains(&ReportTo::Tensorboard) {
             let header = RunHeader {
                 config: config.to_toml().unwrap_or_default(),
@@ -162,14 +205,31 @@ impl Reporter {
             };
             views.push(Box::new(TensorBoardSink::start(run_dir.path(), header)));
         }
+        let eval_steps = match config.eval.eval_strategy {
+            EvalStrategy::Steps => Some(config.eval.eval_steps),
+            EvalStrategy::No => None,
+        };
+        let history = history.unwrap_or_default();
         Ok(Self {
             metrics: metrics?,
             timing: timing?,
-            history: history.unwrap_or_default(),
+            terminal: terminal(config, &history, total_steps),
+            history,
             views,
-            total_steps,
+            pace: Pace {
+                total_steps,
+                eval_steps,
+                step_seconds: None,
+                eval_seconds: 0.0,
+            },
             started: Instant::now(),
             since: Window::default(),
+            last_loss: None,
+            loss_watch: LossWatch::default(),
+            rate_key: match config.model {
+                Some(_) => "train.learning_rate",
+                None => "retriever.learning_rate",
+            },
             evaluation: None,
             epoch: 0.0,
         })
@@ -184,16 +244,38 @@ impl Reporter {
         }));
     }
 
-    /// Writes what a step cost.
+    /// Shows that a part of the present step is done, after `seconds`.
+    pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
+        self.moved(step, None, seconds);
+    }
+
+    fn moved(&mut self, step: f64, loss: Option<f64>, seconds: f64) {
+        self.terminal.moved(&Moved {
+            step,
+            loss: loss.or(self.last_loss),
+            elapsed_secs: self.started.elapsed().as_secs_f64(),
+            remaining_secs: self.pace.remaining(step, seconds),
+        });
+    }
+
+    /// Writes what a step cost, and shows it with its mean loss.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn timing(&mut self, timing: &StepTiming) -> Result<(), Error> {
+    pub(crate) fn timing(&mut self, timing: &StepTiming, loss: f64) -> Result<(), Error> {
+        let of_retriever = timing
+            .retriever
+            .map_or(0.0, |spent| spent.retriever_seconds);
+        self.pace.stepped(timing.seconds + of_retriever);
+        self.last_loss = Some(loss);
+        self.moved(timing.step as f64, self.last_loss, 0.0);
+        if let Some(line) = self.loss_watch.take(timing.step, loss, self.rate_key) {
+            tracing::warn!("{line}");
+        }
         self.since.seconds += timing.seconds;
         self.since.tokens += timing.tokens;
         self.since.trained_tokens += timing.trained_tokens;
-        self.since.steps += 1;
         if let Some(retriever) = &timing.retriever {
             self.since.retriever.retriever_seconds += retriever.retriever_seconds;
             self.since.retriever.retriever_pairs += retriever.retriever_pairs;
@@ -253,14 +335,12 @@ impl Reporter {
     fn since_the_last_line(&mut self, step: u64) -> Timing {
         let since = std::mem::take(&mut self.since);
         let secs = since.seconds.max(1e-9);
-        let spent = since.seconds + since.retriever.retriever_seconds;
-        let steps_left = self.total_steps.saturating_sub(step) as f64;
         Timing {
             elapsed_secs: self.started.elapsed().as_secs_f64(),
             tokens_per_sec: since.tokens as f64 / secs,
             trained_tokens_per_sec: since.trained_tokens as f64 / secs,
             peak_rss_bytes: peak_rss_bytes(),
-            remaining_secs: (since.steps > 0).then(|| steps_left * spent / since.steps as f64),
+            remaining_secs: self.pace.remaining(step as f64, 0.0),
         }
     }
 
@@ -268,7 +348,7 @@ impl Reporter {
     pub(crate) fn generation(&mut self, state: GenerationProgress) {
         let (_, progress) = self
             .evaluation
-            .get_or_insert_with(|| (Instant::now(), Progress::generation(state.n_total)));
+            .get_or_insert_with(|| (Instant::now(), Progress::begin()));
         progress.generated(state);
     }
 
@@ -298,6 +378,7 @@ impl Reporter {
                 progress.finish();
                 started.elapsed().as_secs_f64()
             });
+        self.pace.eval_seconds = elapsed_secs;
         self.show(&Record::Eval(EvalRecord {
             step,
             epoch: self.epoch,
@@ -340,8 +421,24 @@ impl Reporter {
     }
 
     fn show(&mut self, record: &Record) {
+        self.terminal.record(record);
         self.views.iter_mut().for_each(|view| view.record(record));
     }
+}
+
+/// The view on the terminal, which knows the last evaluation of earlier processes.
+fn terminal(config: &Config, history: &History, total_steps: u64) -> TerminalSink {
+    let mut terminal = TerminalSink::stderr(total_steps);
+    if let Ok(metric) = MetricExpression::parse(&config.eval.metric_for_best_model) {
+        terminal = terminal.with_chosen(metric.names());
+    }
+    if let Some(line) = history.evaluations.last() {
+        terminal.remember(Evaluated {
+            step: line["step"].as_u64().unwrap_or_default(),
+            metrics: measured(line).into_iter().collect(),
+        });
+    }
+    terminal
 }
 
 fn remove_if_present(path: &Path) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_kernels::cpu::pool;
+use tooltune_kernels::is_cpu;
 use tooltune_rows::batches::{Example, Padding, StepBatch, collate};
 use tooltune_rows::text::TokenizedExample;
 
@@ -78,7 +79,7 @@ pub fn train(
         let cpu_started = cpu_seconds();
         let (examples, next_cursor) = preparation.order.next(run.state.cursor);
         let batch = step_batch(&preparation.examples, &examples)?;
-        let Some((loss_sum, gradient)) = run.gradient(&batch)? else {
+        let Some((loss_sum, gradient)) = run.gradient(&batch, started)? else {
             return Err(run.save_and_stop()?);
         };
         let step = run.state.step + 1;
@@ -110,7 +111,8 @@ pub fn train(
             retriever: None,
         };
         timing.retriever = run.advance_retriever()?;
-        run.log_step(grad_norm, learning_rate, &timing)?;
+        run.reporter.timing(&timing, loss)?;
+        run.log_step(grad_norm, learning_rate)?;
         run.evaluate_and_save_if_due()?;
         if run.is_interrupted() && run.state.step < preparation.total_steps {
             return Err(run.save_and_stop()?);
@@ -228,15 +230,25 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Loss sum and gradient of a step, or `None` if a signal came between its micro-batches.
-    fn gradient(&self, batch: &StepBatch) -> Result<Option<(f64, Tensor<1>)>, Error> {
+    /// Loss sum and gradient of a step that began at `started`, or `None` if a signal came: nothing of
+    /// the step is kept then.
+    fn gradient(
+        &mut self,
+        batch: &StepBatch,
+        started: Instant,
+    ) -> Result<Option<(f64, Tensor<1>)>, Error> {
         let gradient_scale = 1.0 / batch.sum_loss_weights();
         let rate = DropoutRate::new(self.config.lora.lora_dropout);
         let mut total: Option<(f64, Tensor<1>)> = None;
+        let shows_parts = is_cpu(&self.decoder.device());
+        let n_tokens = batch.n_tokens() as f64;
+        let mut n_done = 0;
         for (i, micro_batch) in batch.micro_batches.iter().enumerate() {
             if self.is_interrupted() {
                 return Ok(None);
             }
+            let n_before = n_done;
+            n_done += micro_batch.n_tokens();
             // Weights may leave a micro-batch without supervision while its step has some.
             if micro_batch.n_trained_tokens() == 0 {
                 continue;
@@ -250,8 +262,24 @@ impl<'a> Run<'a> {
                 chunk_rows: loss_rows(&self.decoder.device()),
                 distillation: settings::distillation(&self.config.train),
             };
+            let (reporter, interrupt, before) =
+                (&mut self.reporter, &self.interrupt, self.state.step as f64);
+            let mut watch = |done: f64| {
+                // A GPU has not done what it was given.
+                if shows_parts {
+                    let tokens = n_before as f64 + done * micro_batch.n_tokens() as f64;
+                    // Short of the whole step, whose update is to come.
+                    let part = (tokens / n_tokens).min(0.999);
+                    reporter.within_step(before + part, started.elapsed().as_secs_f64());
+                }
+                !interrupt.as_ref().is_some_and(Interrupt::is_set)
+            };
+            let (decoder, slots) = (&self.decoder, &self.adapters.slots);
             let part =
-                backward::backward(&self.decoder, &self.adapters.slots, micro_batch, options)?;
+                backward::backward_watched(decoder, slots, micro_batch, options, &mut watch)?;
+            let Some(part) = part else {
+                return Ok(None);
+            };
             total = Some(match total {
                 Some((loss_sum, gradient)) => {
                     (loss_sum + part.loss_sum, gradient.add(part.gradient))
@@ -311,14 +339,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn log_step(
-        &mut self,
-        grad_norm: f64,
-        learning_rate: f64,
-        timing: &StepTiming,
-    ) -> Result<(), Error> {
+    fn log_step(&mut self, grad_norm: f64, learning_rate: f64) -> Result<(), Error> {
         let state = &mut self.state;
-        self.reporter.timing(timing)?;
         let is_last = state.step == self.preparation.total_steps;
         if !state.step.is_multiple_of(self.config.train.logging_steps) && !is_last {
             return Ok(());

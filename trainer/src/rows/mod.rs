@@ -124,7 +124,7 @@ fn with_rows_of<R>(
             })
         })
         .collect::<Result<Vec<RowReader>, DataError>>()?;
-    let mut progress = RowsProgress::begin();
+    let mut progress = RowsProgress::begin(files);
     let rows = readers.iter_mut().flatten();
     let rows = rows.inspect(|_| progress.row());
     let system = |row: Result<Row, DataError>| {
@@ -227,7 +227,7 @@ fn with_examples<R>(
         .iter()
         .map(|path| read_checked_trajectories(path, &catalogue))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut progress = RowsProgress::begin();
+    let mut progress = RowsProgress::begin(&[]);
     let trajectories = readers.into_iter().flatten();
     let trajectories = trajectories.inspect(|_| progress.row());
     if options.distractors == Distractors::Random {

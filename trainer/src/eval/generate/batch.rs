@@ -10,7 +10,9 @@ use tooltune_kernels::cpu::spin_scope::wide_awake;
 use tooltune_rows::batches::SeededRandom;
 
 use super::choose::{most_likely, sampled};
-use super::{FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer};
+use super::{
+    FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, Work,
+};
 use crate::config::Sampling;
 use crate::error::Error;
 use crate::models::Decoder;
@@ -75,6 +77,7 @@ impl<'a> Batch<'a> {
 
     pub(super) fn progress(&self) -> GenerationProgress {
         GenerationProgress {
+            work: Work::Generating,
             n_done: self.n_done,
             n_total: self.generations.len(),
             n_tokens: self.n_tokens,

@@ -17,7 +17,7 @@ use crate::config::Config;
 pub use crate::config::Sampling;
 use crate::error::Error;
 use crate::models::Decoder;
-pub use crate::progress::{GenerationProgress, Waiting};
+pub use crate::progress::{GenerationProgress, Waiting, Work};
 
 /// How completions are made.
 #[derive(Debug, Clone, PartialEq)]

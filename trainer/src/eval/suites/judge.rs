@@ -8,7 +8,7 @@ use tooltune_suites::{JudgeError, JudgeOptions, JudgeVerdict, n_unanswered, n_un
 
 use crate::config::JudgeConfig;
 use crate::error::Error;
-use crate::progress::{GenerationProgress, Waiting};
+use crate::progress::{GenerationProgress, Waiting, Work};
 
 /// A model behind an endpoint that says which queries are solved, or which answers are right.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl Judge {
                 (n_before, last) = (progress.n_done, Instant::now());
             }
             watch(GenerationProgress {
+                work: Work::Judging,
                 n_done: progress.n_done,
                 n_total: progress.n_all,
                 n_tokens: 0,

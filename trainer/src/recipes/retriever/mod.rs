@@ -94,7 +94,7 @@ pub fn train(
         let step = retriever.step()?;
         let interrupt = interrupt.get_or_insert_with(Interrupt::begin);
         let seconds = started.elapsed().as_secs_f64();
-        run.reporter.timing(&StepTiming {
+        let timing = StepTiming {
             step: retriever.state.step,
             seconds: 0.0,
             cpu_seconds: cpu_seconds() - cpu_started,
@@ -104,7 +104,8 @@ pub fn train(
                 retriever_seconds: seconds,
                 retriever_pairs: step.pairs,
             }),
-        })?;
+        };
+        run.reporter.timing(&timing, step.loss)?;
         run.run_dir.check_still_there()?;
         let at = retriever.state.step;
         if at.is_multiple_of(config.train.logging_steps) || retriever.is_done() {

@@ -37,7 +37,7 @@ use crate::eval::generator::{
 };
 use crate::eval::journal::Journal;
 use crate::eval::report_files::{JUDGE_FILE, json_lines, report_files};
-use crate::progress::{GenerationProgress, Waiting};
+use crate::progress::{GenerationProgress, Waiting, Work};
 use crate::rows::goat_options;
 
 pub(super) static GOAT_KIND: SuiteKind = SuiteKind {
@@ -474,6 +474,7 @@ struct Serving<'a> {
 impl Serving<'_> {
     fn goes_on(&mut self, n_calls: usize) -> bool {
         (self.watch)(GenerationProgress {
+            work: Work::Generating,
             n_done: self.n_done,
             n_total: self.n_total,
             n_tokens: 0,

@@ -25,7 +25,7 @@ use crate::eval::generate::FinishReason;
 use crate::eval::generator::{Completion as Text, GenerationRequest, PromptText};
 use crate::eval::report_files::{JUDGE_FILE, METRICS_FILE, json_lines, report_files};
 use crate::eval::saved::check_ids;
-use crate::progress::{GenerationProgress, Waiting};
+use crate::progress::{GenerationProgress, Waiting, Work};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -383,6 +383,7 @@ struct Classified<'a> {
 /// The progress of scoring, in which functions run where there is something that runs them.
 fn of_code(n_done: usize, n_total: usize, runs: bool) -> GenerationProgress {
     GenerationProgress {
+        work: Work::RunningCode,
         n_done,
         n_total,
         n_tokens: 0,
