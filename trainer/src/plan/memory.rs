@@ -7,6 +7,7 @@
 use serde::Serialize;
 use tooltune_kernels::ComputeDtype;
 
+use super::advice::Cause;
 use super::measured::{
     ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
     LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
@@ -36,6 +37,9 @@ pub struct Part {
     pub name: String,
     /// How much of it lives at once.
     pub bytes: u64,
+    /// What its size follows from.
+    #[serde(skip)]
+    pub cause: Cause,
 }
 
 /// A stretch of the run during which the same things are alive.
@@ -91,10 +95,11 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     let mut resident = resident(input);
     let step = largest(input.batches.iter().map(|shape| training(input, shape)));
     let step_bytes = step.iter().map(|part| part.bytes).sum::<u64>() as f64;
-    let copies = |name: &str, copies: f64| part(name, copies * F32 * input.n_adapter as f64);
+    let copies =
+        |name: &str, copies: f64| part(Cause::Adapter, name, copies * F32 * input.n_adapter as f64);
     let update = vec![
         copies("temporaries of the update", UPDATE_COPIES),
-        part("kept from the step for the next", step_bytes),
+        part(Cause::Batch, "kept from the step for the next", step_bytes),
     ];
     let save = vec![copies("copies on their way to the disk", SAVE_COPIES)];
     let mut phases = vec![
@@ -123,7 +128,11 @@ fn evaluation_phases(
     }
     let retriever = input.retriever.map(|retriever| {
         let bytes = F32 * n_matrix_values(&retriever.config) as f64;
-        part("matrices of the retriever, to rank with", bytes)
+        part(
+            Cause::Retriever,
+            "matrices of the retriever, to rank with",
+            bytes,
+        )
     });
     if !evaluation.batches.is_empty() {
         let batches = evaluation.batches.iter();
@@ -138,7 +147,11 @@ fn evaluation_phases(
     {
         let widths = [encoder.hidden_size, encoder.intermediate_size];
         let of_token = READING.bytes_beside_heads(widths, ComputeDtype::F32);
-        let mut parts = vec![part("activations of texts", of_token * PASS_TOKENS as f64)];
+        let mut parts = vec![part(
+            Cause::Encoder,
+            "activations of texts",
+            of_token * PASS_TOKENS as f64,
+        )];
         parts.extend(retriever);
         phases.push(("reading texts with the encoder", parts));
     }
@@ -167,8 +180,9 @@ pub(super) fn of_phases(resident: &[Part], phases: Vec<(&'static str, Vec<Part>)
     }
 }
 
-pub(super) fn part(name: impl Into<String>, bytes: f64) -> Part {
+pub(super) fn part(cause: Cause, name: impl Into<String>, bytes: f64) -> Part {
     Part {
+        cause,
         name: name.into(),
         bytes: bytes.ceil().min(MOST_BYTES) as u64,
     }
@@ -194,17 +208,23 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
         (Some(_), ComputeDtype::F32) => EVALUATION_BYTES + F32_EVALUATION_BYTES,
     };
     vec![
-        part("base weights", weight_bytes(input)),
+        part(Cause::Weights, "base weights", weight_bytes(input)),
         part(
+            Cause::Adapter,
             "adapter and its moments",
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
         ),
         part(
+            Cause::Encoder,
             "encoders of the evaluation",
             F32 * encoders.map(n_values).sum::<usize>() as f64,
         ),
-        part("what evaluations leave", left),
-        part("program, tokenizers, examples, heap", program),
+        part(Cause::Program, "what evaluations leave", left),
+        part(
+            Cause::Program,
+            "program, tokenizers, examples, heap",
+            program,
+        ),
     ]
 }
 
@@ -221,20 +241,29 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     vec![
         // From the last block to the first, inputs go and gradients come: one end is the peak.
         if inputs >= gradient {
-            part("saved block inputs", inputs)
+            part(Cause::Batch, "saved block inputs", inputs)
         } else {
-            part("gradient", gradient)
+            part(Cause::Adapter, "gradient", gradient)
         },
         part(
+            Cause::Adapter,
             "gradient of earlier micro-batches",
             if accumulates { gradient } else { 0.0 },
         ),
-        part("activations of kept blocks", kept * n_kept_blocks as f64),
+        part(
+            Cause::Batch,
+            "activations of kept blocks",
+            kept * n_kept_blocks as f64,
+        ),
         // The head is done before the first block is differentiated.
         if logits > block {
-            part(format!("logits of {} rows", input.loss_rows), logits)
+            part(
+                Cause::Batch,
+                format!("logits of {} rows", input.loss_rows),
+                logits,
+            )
         } else {
-            part("activations of one block", block)
+            part(Cause::Batch, "activations of one block", block)
         },
     ]
 }
@@ -250,9 +279,13 @@ fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let block = block_bytes(input, shape.n_tokens, &FORWARD);
     let logits = chunk_bytes(input, shape);
     vec![if logits > block {
-        part(format!("logits of {} rows", input.loss_rows), logits)
+        part(
+            Cause::EvalRows,
+            format!("logits of {} rows", input.loss_rows),
+            logits,
+        )
     } else {
-        part("activations of one block", block)
+        part(Cause::EvalRows, "activations of one block", block)
     }]
 }
 
@@ -265,13 +298,14 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
     let decode = logits(model, lengths.len());
     vec![
         part(
+            Cause::Generation,
             "keys and values of generation",
             compute_bytes(input.compute_dtype) * columns * cache_width as f64,
         ),
         if prefill > decode {
-            part("activations of reading prompts", prefill)
+            part(Cause::Generation, "activations of reading prompts", prefill)
         } else {
-            part("logits of generation", decode)
+            part(Cause::Generation, "logits of generation", decode)
         },
     ]
 }
@@ -295,10 +329,14 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
     n_tokens as f64 * widths.bytes_per_token(input.model, input.compute_dtype)
 }
 
-/// Packed weights are there once, the head a second time, for the other direction.
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    let head = input.model.vocab_size * input.model.hidden_size;
-    compute_bytes(input.compute_dtype) * (input.model.n_parameters() + head) as f64
+    base_weight_bytes(input.model, input.compute_dtype)
+}
+
+/// Packed weights are there once, the head a second time, for the other direction.
+pub(crate) fn base_weight_bytes(model: &DecoderConfig, compute_dtype: ComputeDtype) -> f64 {
+    let head = model.vocab_size * model.hidden_size;
+    compute_bytes(compute_dtype) * (model.n_parameters() + head) as f64
 }
 
 fn logits(model: &DecoderConfig, rows: usize) -> f64 {

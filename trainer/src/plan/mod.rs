@@ -4,17 +4,22 @@
 //! with, so a plan that is printed is a run that starts; [`outline`] makes do with config and shape.
 //! The prediction is of the process's peak resident set on the CPU.
 
+mod advice;
 mod measured;
 mod memory;
 mod offline;
+mod pace;
 mod probe;
 mod retriever;
 mod workload;
 
 use serde::Serialize;
 
+pub use advice::{Cause, advice};
+pub(crate) use memory::base_weight_bytes;
 pub use memory::{GENERATION, MemoryPlan, Part, Phase};
 pub use offline::{Outline, RetrieverOutline, outline};
+pub use pace::{Pace, PaceSource};
 pub use probe::{Probe, probe};
 pub use retriever::{RetrieverPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
@@ -23,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::weights::Weights;
+use tooltune_kernels::ComputeDtype;
 
 use crate::config::{Config, EvalStrategy};
 use crate::device::loss_rows;
@@ -65,6 +71,12 @@ pub struct Plan {
     pub steps: u64,
     /// What training reads.
     pub training: TrainingWork,
+    /// The dtype of matrix products.
+    pub compute_dtype: ComputeDtype,
+    /// Blocks that keep their activations in the largest micro-batch.
+    pub kept_blocks: usize,
+    /// Share of the blocks that are run again there.
+    pub share_run_again: f64,
     /// What evaluations do; `None` if the run does not evaluate.
     pub evaluation: Option<EvaluationWork>,
     /// The retriever that learns beside the model.
@@ -126,6 +138,10 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         }
         _ => None,
     };
+    let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
+    let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
+    let n_kept = kept_blocks.count(largest.unwrap_or(1));
+    let n_blocks = model.num_hidden_layers;
     let needs = Needs::of_model(&MemoryInput {
         config,
         model,
@@ -133,7 +149,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
-        kept_blocks: preparation.kept_blocks(config, compute_dtype, device)?,
+        kept_blocks,
         loss_rows: loss_rows(device),
         batches: &training.largest,
         evaluation: evaluation.as_ref(),
@@ -144,6 +160,9 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         needs,
         steps: preparation.total_steps,
         training,
+        compute_dtype,
+        kept_blocks: n_kept,
+        share_run_again: 1.0 - n_kept as f64 / n_blocks.max(1) as f64,
         evaluation,
         retriever,
     })

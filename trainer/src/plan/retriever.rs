@@ -8,6 +8,7 @@ use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::Cursor;
 
+use super::advice::Cause;
 use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
     RETRIEVER_COPIES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
@@ -66,7 +67,7 @@ impl RetrieverPlan {
     /// What its run needs without a language model.
     pub fn needs_alone(&self, config: &Config) -> Needs {
         let mut resident = self.needs.resident();
-        resident.push(part("program", PROGRAM_BYTES));
+        resident.push(part(Cause::Program, "program", PROGRAM_BYTES));
         let memory = of_phases(&resident, self.needs.phases(0.0).into());
         let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
         Needs {
@@ -114,8 +115,12 @@ impl RetrieverNeeds {
         let texts = TOKENIZER_BYTES_PER_ENTRY * self.config.vocab_size as f64
             + EXAMPLE_BYTES_PER_TOKEN * self.n_set_tokens as f64;
         vec![
-            part("retriever and its moments", F32 * values),
-            part("tokenizer and texts of the retriever", texts),
+            part(Cause::Retriever, "retriever and its moments", F32 * values),
+            part(
+                Cause::Retriever,
+                "tokenizer and texts of the retriever",
+                texts,
+            ),
         ]
     }
 
@@ -143,10 +148,10 @@ impl RetrieverNeeds {
         let matrices = (1.0 + self.of_parts()) * packed;
         let left = kept_bytes - activations - copies - matrices;
         vec![
-            part("activations of the texts", activations),
-            part("kept from the model's steps", left.max(0.0)),
-            part(name, copies),
-            part("matrices as products read them", matrices),
+            part(Cause::Retriever, "activations of the texts", activations),
+            part(Cause::Batch, "kept from the model's steps", left.max(0.0)),
+            part(Cause::Retriever, name, copies),
+            part(Cause::Retriever, "matrices as products read them", matrices),
         ]
     }
 
@@ -164,7 +169,7 @@ impl RetrieverNeeds {
     pub(super) fn phases(&self, kept_bytes: f64) -> [(&'static str, Vec<Part>); 2] {
         let name = "copies of the retriever on their way to the disk";
         let copies = RETRIEVER_SAVE_COPIES * F32 * self.n_parameters() as f64;
-        let saving = vec![part(name, copies)];
+        let saving = vec![part(Cause::Retriever, name, copies)];
         [
             (LEARNING, self.step(kept_bytes)),
             ("saving the retriever", saving),
