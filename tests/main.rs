@@ -34,6 +34,7 @@ mod several_files;
 mod signals;
 mod suites;
 mod template_inputs;
+mod terminal;
 mod tokenizer_files;
 mod tool_suites;
 mod tutorial;

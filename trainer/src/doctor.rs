@@ -10,6 +10,7 @@ use tooltune_rows::regular_file;
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};
 use crate::device;
+use crate::plan::size;
 use crate::process::available_memory_bytes;
 use crate::recipes::run_files::{check_writable, nearest_folder};
 
@@ -171,10 +172,12 @@ fn memory(run: Option<&Run>) -> Finding {
         );
     };
     let found = format!("{} available", size(available));
-    let Some((_, Ok(model))) = run else {
+    let Some((config, Ok(model))) = run else {
         return Finding::good("memory", found);
     };
-    let weights = 4 * model.config.n_parameters() as u64;
+    let Some(weights) = crate::plan::base_weights(config, &model.config) else {
+        return Finding::good("memory", found);
+    };
     let found = format!("{found}; the base weights take {}", size(weights));
     if weights < available {
         Finding::good("memory", found)
@@ -337,13 +340,4 @@ fn data_files(config: &Config) -> Vec<Finding> {
             },
         )
         .collect()
-}
-
-/// Bytes for people.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.0} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
-    }
 }

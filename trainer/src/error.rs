@@ -114,6 +114,16 @@ pub enum Error {
     /// The device cannot be opened.
     #[error("{0}")]
     Device(String),
+    /// A plan of a run that needs more memory than there is.
+    #[error("the run does not fit: it needs {needed}, and {available} are available. {advice}")]
+    DoesNotFit {
+        /// The predicted peak, for people.
+        needed: String,
+        /// What is available, for people.
+        available: String,
+        /// What costs most, and what to lower.
+        advice: String,
+    },
     /// The device had no memory left.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -270,7 +280,7 @@ impl Error {
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
             Self::EvaluationFailed { source, .. } => source.exit_code(),
-            Self::OutOfMemory(_) => 4,
+            Self::OutOfMemory(_) | Self::DoesNotFit { .. } => 4,
             Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
             | Self::NonFiniteLogits

@@ -7,7 +7,7 @@ use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
-use tooltune::progress::BetweenBars;
+use tooltune::progress::{BetweenBars, fitting_text};
 use tooltune::{Error, commands, process};
 use tooltune_kernels::cpu::malloc_tuning::{self, TellingHeap};
 use tracing_subscriber::EnvFilter;
@@ -46,12 +46,17 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| BetweenBars)
         // It would be printed to where nothing can be printed, and panic.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    if std::io::stderr().is_terminal() {
+        // Who looks on knows the time, and 80 columns are few.
+        log.without_time().with_target(false).init();
+    } else {
+        log.init();
+    }
     process::survive_file_limit();
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,10 +70,12 @@ fn run() -> ExitCode {
 /// The last word of a command that failed. Where it cannot be written, on a full disk for one, the
 /// status says it.
 fn print_failure(message: &str) {
-    let _ = match process::limits_behind(message) {
-        Some(limits) => writeln!(std::io::stderr(), "tooltune: {message}; {limits}"),
-        None => writeln!(std::io::stderr(), "tooltune: {message}"),
+    let mut stderr = std::io::stderr();
+    let text = match process::limits_behind(message) {
+        Some(limits) => format!("tooltune: {message}; {limits}"),
+        None => format!("tooltune: {message}"),
     };
+    let _ = writeln!(stderr, "{}", fitting_text(&text, &stderr));
 }
 
 fn report(error: &Error) {

@@ -3,6 +3,7 @@
 //! One bar is seen at a time: a bar that begins covers those before it until it ends, and other
 //! output is written between bars, never into one.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +41,22 @@ fn bars() -> MutexGuard<'static, Vec<ProgressBar>> {
 /// Columns of the terminal.
 pub fn columns() -> usize {
     let size = terminal_size::terminal_size_of(io::stderr());
-    size.map_or(COLUMNS, |(width, _)| usize::from(width.0))
+    let width = size.map(|(width, _)| usize::from(width.0));
+    // One without a size says 0.
+    width.filter(|width| *width > 0).unwrap_or(COLUMNS)
+}
+
+/// A text for `output`: on a terminal in lines that fit, broken between words, else as it is.
+pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str> {
+    if !output.is_terminal() {
+        return text.into();
+    }
+    let options = textwrap::Options::new(columns())
+        .subsequent_indent("  ")
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options).into()
 }
 
 /// Runs `write`, which writes to the terminal, while no bar is in its way.
@@ -54,7 +70,9 @@ pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
 /// Prints a line; where none can be printed, on a full disk for one, the work continues.
 pub fn print(line: &str) {
     between_bars(|| {
-        let _ = writeln!(io::stderr(), "{line}");
+        let mut stderr = io::stderr();
+        let line = fitting_text(line, &stderr);
+        let _ = writeln!(stderr, "{line}");
     });
 }
 
@@ -64,7 +82,12 @@ pub struct BetweenBars;
 
 impl Write for BetweenBars {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        between_bars(|| io::stderr().write(bytes))
+        let mut stderr = io::stderr();
+        // Each write is one event, with its end of line.
+        let text = String::from_utf8_lossy(bytes);
+        let text = fitting_text(&text, &stderr);
+        between_bars(|| stderr.write_all(text.as_bytes()))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -128,7 +151,11 @@ impl std::ops::Deref for Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         match self.stays {
-            true => self.bar.abandon(),
+            true => {
+                self.bar.abandon();
+                // The cursor stands behind what it shows.
+                let _ = writeln!(io::stderr());
+            }
             false => self.bar.finish_and_clear(),
         }
         let mut bars = bars();

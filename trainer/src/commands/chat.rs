@@ -253,7 +253,7 @@ impl Chat<'_> {
             max_new_tokens: n_new,
             constraint: None,
         };
-        let written = watched(1, |watch| generator.write(&[request], None, watch))?;
+        let written = watched(|watch| generator.write(&[request], None, watch))?;
         let Some(written) = written.into_iter().next() else {
             return Ok(None);
         };

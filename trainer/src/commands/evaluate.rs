@@ -149,9 +149,7 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
         .target
         .model
         .decoder(config, &base, "evaluating", &device)?;
-    let found = watched(prepared.examples.len(), |watch| {
-        measured_loss(&decoder, &prepared, watch)
-    })?;
+    let found = watched(|watch| measured_loss(&decoder, &prepared, watch))?;
     let mut files = Files::from([(LOSSES_FILE.to_owned(), json_lines(&found.lines)?)]);
     files.insert(METRICS_FILE.to_owned(), with_fields(b"{}", found.fields())?);
     write_files(args, &files)?;
@@ -202,10 +200,9 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         encoder,
         is_trained: false,
     });
-    let n = suite.n_samples();
     let mut loss = None;
     let found = if keeps_no_texts(job) {
-        let found = watching(n, |watch| {
+        let found = watching(|watch| {
             let keep = &mut |files: &Files| write_files(args, files);
             let context = EvalContext {
                 generator: None,
@@ -222,7 +219,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         found.and_then(|found| found.ok_or(Error::Stopped))
     } else {
         let mut journal = journal(job, config, &suite.prompts()?)?;
-        generated(args, config, n, &device, |generator, watch| {
+        generated(args, config, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
                 loss = loss_beside(job.suite, config, model, &device, watch)?;
             }
@@ -389,11 +386,10 @@ fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
 }
 
 /// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
-/// server of `--endpoint`; with a progress bar over `n` rows.
+/// server of `--endpoint`; with a progress bar.
 fn generated<R>(
     args: &EvalArgs,
     config: &Config,
-    n: usize,
     device: &Device,
     work: impl FnOnce(
         Generator<'_>,
@@ -402,7 +398,7 @@ fn generated<R>(
 ) -> Result<R, Error> {
     let endings = Endings::default();
     let mut lines = Vec::new();
-    let found = watched(n, |watch| match &args.endpoint {
+    let found = watched(|watch| match &args.endpoint {
         Some(url) => {
             args.target.model.check_used(config, &[])?;
             let server = endpoint(args, config, url)?;

@@ -155,9 +155,7 @@ fn written(
         constraint: constraints.of_prompt(i),
     });
     let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
-    watched(prompts.len(), |watch| {
-        generator.write(&prompts, None, watch)
-    })
+    watched(|watch| generator.write(&prompts, None, watch))
 }
 
 fn lines<'a>(all: &'a [Asked], texts: &'a [Completion]) -> impl Iterator<Item = Line<'a>> {

@@ -8,11 +8,14 @@ use crate::doctor::{Finding, Verdict, examine};
 use crate::error::Error;
 
 pub(super) fn doctor(args: &DoctorArgs, place: &DeviceOption) -> Result<(), Error> {
-    let config = match &args.config {
+    let mut config = match &args.config {
         Some(path) => Some(LoadedConfig::load(path, &[])?.config),
         None => None,
     };
     let device = place.name(config.as_ref().map_or(Device::Cpu, |config| config.device))?;
+    if let Some(config) = &mut config {
+        config.device = device;
+    }
     let findings = examine(config.as_ref(), device);
     let mut table = plain_table();
     for finding in &findings {

@@ -26,6 +26,7 @@ mod reading;
 mod report;
 mod score;
 mod select;
+mod setup;
 mod target;
 mod train;
 mod verify;
@@ -42,7 +43,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::Progress;
+use crate::progress::{Progress, between_bars, fitting_text};
 
 /// Runs one command to its end.
 ///
@@ -132,28 +133,25 @@ fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     Ok(loaded.config)
 }
 
-/// Lets `work` generate with a progress bar over `n` texts, until a signal ends it.
+/// Lets `work` generate with a progress bar, until a signal ends it.
 fn watched<R>(
-    n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
     // From the first text on: while a model is loaded, there is nothing to keep and to tell.
-    watching_under(None, n, work)??.ok_or(Error::Stopped)
+    watching_under(None, work)??.ok_or(Error::Stopped)
 }
 
-/// Runs `work` with a progress bar over `n` texts and tells it when a signal asks for its end;
+/// Runs `work` with a progress bar and tells it when a signal asks for its end;
 /// what it waited for then is said.
 fn watching<R>(
-    n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
-    watching_under(Some(Interrupt::begin()), n, work)
+    watching_under(Some(Interrupt::begin()), work)
 }
 
 /// The same, where signals may be looked at from the first text on only.
 fn watching_under<R>(
     mut interrupt: Option<Interrupt>,
-    n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
     let mut progress = Progress::begin();
@@ -169,9 +167,14 @@ fn watching_under<R>(
     Ok(found)
 }
 
+/// Prints what is not for programs: on a terminal in lines that fit.
+fn say(text: &str) -> Result<(), Error> {
+    print_line(&fitting_text(text, &std::io::stdout()))
+}
+
 /// Prints a line; a reader that has gone away is no error.
 fn print_line(text: &str) -> Result<(), Error> {
-    match writeln!(std::io::stdout(), "{text}") {
+    match between_bars(|| writeln!(std::io::stdout(), "{text}")) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("standard output"), "write")(error))
         }
@@ -183,7 +186,8 @@ fn print_line(text: &str) -> Result<(), Error> {
 /// error either.
 fn eprint_line(text: &str) -> Result<(), Error> {
     use std::io::ErrorKind::{BrokenPipe, StorageFull};
-    match writeln!(std::io::stderr(), "{text}") {
+    let text = fitting_text(text, &std::io::stderr());
+    match between_bars(|| writeln!(std::io::stderr(), "{text}")) {
         Err(error) if !matches!(error.kind(), BrokenPipe | StorageFull) => {
             Err(Error::io(Path::new("standard error"), "write")(error))
         }

@@ -7,19 +7,20 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
+use super::setup::{device_text, kept_blocks_text, products_text, unusual_lines};
 use super::train::say_remarks;
-use super::{DeviceOption, load_config, print_line};
+use super::{DeviceOption, load_config, print_line, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
 use crate::config::{Config, Device, LoadedConfig, RunLength};
-use crate::doctor::size;
 use crate::error::Error;
 use crate::models::DecoderConfig;
 use crate::plan::{
-    self, EvaluationWork, MemoryPlan, Needs, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan,
-    TextShape,
+    self, EvaluationWork, MemoryPlan, Needs, Outline, Pace, PaceInput, Plan, Probe,
+    RetrieverOutline, RetrieverPlan, TextShape, size,
 };
 use crate::process::available_memory_bytes;
+use crate::progress::duration_text;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::{retriever, run_files};
 use crate::settings;
@@ -43,26 +44,64 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     } else {
         None
     };
+    let pace = Pace::of(&PaceInput {
+        config: &config,
+        plan: &plan,
+        model: &preparation.base.config,
+        probe: probe.as_ref(),
+        device: &device,
+    });
     match args.format {
         OutputFormat::Text => {
             let mut rows = Rows::new();
             rows.counts(&config, &preparation, &plan);
+            rows.setup(&config, &plan, &device)?;
+            if let Some(pace) = &pace {
+                rows.time(pace, &plan);
+            }
             rows.print(&config, begun)?;
             say_reading(&config, &preparation)?;
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
             }
-            for line in learning_rate_lines(&config, &preparation) {
-                print_line(&line)?;
+            let warnings = learning_rate_lines(&config, &preparation).into_iter();
+            for line in warnings.chain(unusual_lines(&config)) {
+                say(&line)?;
             }
             print_memory(&config, &plan.needs.memory, available_memory_bytes())?;
-            probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
+            probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))?;
         }
         OutputFormat::Json => {
             let mut answer = as_json(&preparation, &plan, probe.as_ref());
             answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
-            say_json(answer, begun)
+            answer["unusual"] = json!(unusual_lines(&config));
+            answer["device"] = json!(device_text(&config, &device));
+            answer["time"] = json!(pace.map(|pace| json!({
+                "training_seconds": pace.seconds(plan.training.n_tokens),
+                "tokens_per_second": pace.tokens_per_second,
+                "source": pace.source,
+            })));
+            say_json(answer, begun)?;
         }
+    }
+    refuse_too_large(&config, &plan.needs.memory)
+}
+
+/// What does not fit ends the command as a device without memory ends a run.
+///
+/// On a GPU nothing is refused: the prediction is for the CPU.
+fn refuse_too_large(config: &Config, memory: &MemoryPlan) -> Result<(), Error> {
+    let available = match config.device {
+        Device::Cpu => available_memory_bytes(),
+        Device::Cuda(_) => None,
+    };
+    match available {
+        Some(available) if available < memory.peak_bytes => Err(Error::DoesNotFit {
+            needed: size(memory.peak_bytes),
+            available: size(available),
+            advice: plan::advice(config, memory),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -88,18 +127,29 @@ fn retriever_alone(
     let retriever = plan::plan_retriever(training, &preparation, dtype);
     let needs = retriever.needs_alone(config);
     if args.format == OutputFormat::Json {
-        return say_json(retriever_as_json(&retriever, &needs), begun);
+        let mut answer = retriever_as_json(&retriever, &needs);
+        answer["device"] = json!(device_text(config, &device));
+        answer["unusual"] = json!(unusual_lines(config));
+        say_json(answer, begun)?;
+        return refuse_too_large(config, &needs.memory);
     }
     let mut rows = Rows::new();
     rows.retriever_of(config);
     rows.retriever(&retriever);
     rows.checkpoints(config, &needs);
+    rows.add("device", device_text(config, &device));
+    rows.add(
+        "products",
+        products_text(training.compute_dtype, dtype).replace("model.", "retriever."),
+    );
     rows.print(config, begun)?;
     say_remarks(&preparation)?;
-    if let Some(line) = retriever_learning_rate_line(config, &preparation) {
-        print_line(&line)?;
+    let warning = retriever_learning_rate_line(config, &preparation);
+    for line in warning.into_iter().chain(unusual_lines(config)) {
+        say(&line)?;
     }
-    print_memory(config, &needs.memory, available_memory_bytes())
+    print_memory(config, &needs.memory, available_memory_bytes())?;
+    refuse_too_large(config, &needs.memory)
 }
 
 /// The plan of a config whose files are not here.
@@ -125,7 +175,8 @@ fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     let model = BaseModel::open_shape(path)?;
     let outline = plan::outline(&config, &model)?;
     if args.format == OutputFormat::Json {
-        return say_json(outline_as_json(&config, &outline), begun);
+        say_json(outline_as_json(&config, &outline), begun)?;
+        return refuse_too_large(&config, &outline.needs.memory);
     }
     let mut rows = Rows::new();
     rows.outline(&config, &model, &outline);
@@ -136,7 +187,8 @@ fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
         Device::Cuda(_) => None,
     };
     print_memory(&config, &outline.needs.memory, available)?;
-    print_line("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
+    print_line("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")?;
+    refuse_too_large(&config, &outline.needs.memory)
 }
 
 /// The file that a model's shape would be read from, if it is not there.
@@ -280,6 +332,30 @@ impl Rows {
         self.checkpoints(config, &plan.needs);
     }
 
+    fn setup(
+        &mut self,
+        config: &Config,
+        plan: &Plan,
+        device: &burn::tensor::Device,
+    ) -> Result<(), Error> {
+        let typed = config.language_model()?.compute_dtype;
+        self.add("device", device_text(config, device));
+        self.add("products", products_text(typed, plan.compute_dtype));
+        let kept = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
+        self.add("activations", kept);
+        Ok(())
+    }
+
+    fn time(&mut self, pace: &Pace, plan: &Plan) {
+        let on_top = plan.evaluation.as_ref().map(|_| "; evaluations on top");
+        let time = duration_text(pace.seconds(plan.training.n_tokens));
+        self.add(
+            "time",
+            format!("about {time} of training{}", on_top.unwrap_or_default()),
+        );
+        self.add("known by", pace.known_by());
+    }
+
     fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
         self.model_of(config);
         self.add(
@@ -386,12 +462,6 @@ fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) ->
             size(phase.bytes),
             table.trim_fmt()
         ))?;
-    }
-    if available.is_some_and(|available| available < memory.peak_bytes) {
-        print_line(
-            "\nThis is more than is available. Lower train.per_device_train_batch_size (and raise \
-             train.gradient_accumulation_steps as much), data.max_length or eval.batch_size.",
-        )?;
     }
     if let Device::Cuda(_) = config.device {
         print_line("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;

@@ -3,7 +3,7 @@
 
 use tooltune_rows::text::{DropReason, PrepareReport, UnlearnedTurns, WithoutBos};
 
-use super::{eprint_line, print_line};
+use super::{eprint_line, say};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::optim::LearningRateSchedule;
@@ -33,13 +33,13 @@ pub(super) fn say_reading(config: &Config, preparation: &Preparation) -> Result<
     }
     say_all(not_read_lines("data.eval", &preparation.eval_not_read))?;
     if preparation.has_more_eval_rows {
-        print_line(&more_rows(config))?;
+        say(&more_rows(config))?;
     }
     say_flattened(preparation)
 }
 
 fn say_all(lines: Vec<String>) -> Result<(), Error> {
-    lines.iter().try_for_each(|line| print_line(line))
+    lines.iter().try_for_each(|line| say(line))
 }
 
 /// What became of the rows of some files.
@@ -50,13 +50,13 @@ fn say_report(config: &Config, files: &str, report: &PrepareReport) -> Result<()
         .chain(without_bos_line(&report.without_bos))
     {
         match files {
-            "data.train" => print_line(&line)?,
-            _ => print_line(&format!("{files}: {line}"))?,
+            "data.train" => say(&line)?,
+            _ => say(&format!("{files}: {line}"))?,
         }
     }
     say_dropped(config, report)?;
     if let Some(first) = &report.first_cut {
-        print_line(&format!(
+        say(&format!(
             "{files}: {} of {} rows, such as {first}, are cut to data.max_length = {} tokens, which \
              leaves answers without their end (data.on_overflow = \"truncate\")",
             report.n_cut, report.n_rows, config.data.max_length
@@ -64,7 +64,7 @@ fn say_report(config: &Config, files: &str, report: &PrepareReport) -> Result<()
     }
     match report.n_developer_as_system {
         0 => Ok(()),
-        n => print_line(&format!(
+        n => say(&format!(
             "{files}: {n} of {} rows have messages of the role developer, which the chat template \
              does not know; they are rendered as messages of the role system",
             report.n_rows
@@ -168,7 +168,7 @@ fn say_dropped(config: &Config, report: &PrepareReport) -> Result<(), Error> {
             }
             DropReason::NothingTrained => "none of its tokens would be learned".to_string(),
         };
-        print_line(&format!("dropped {}: {reason}", dropped.id))?;
+        say(&format!("dropped {}: {reason}", dropped.id))?;
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
         ("data.eval", &flattened.eval),
     ] {
         for line in report.lines() {
-            print_line(&format!("{files}: {line}"))?;
+            say(&format!("{files}: {line}"))?;
         }
     }
     Ok(())

@@ -6,13 +6,13 @@ use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
-use super::{DeviceOption, load_config, print_line};
+use super::setup::{model_lines, retriever_line, unusual_lines};
+use super::{DeviceOption, load_config, say};
 use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
-use crate::doctor::size;
 use crate::error::Error;
 use crate::out_of_memory::{GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
-use crate::plan::{self, GENERATION};
+use crate::plan::{self, GENERATION, size};
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
@@ -34,9 +34,11 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
         Some(_) => train_model(&config, &resume, &device)?,
         None => {
             let preparation = retriever::prepare_run(&config)?;
+            say(&retriever_line(&config, &device)?)?;
             say_pairs(&preparation)?;
-            if let Some(line) = retriever_learning_rate_line(&config, &preparation) {
-                print_line(&line)?;
+            let warning = retriever_learning_rate_line(&config, &preparation);
+            for line in warning.into_iter().chain(unusual_lines(&config)) {
+                say(&line)?;
             }
             caught(RETRIEVER_SETTINGS, || {
                 retriever::train(&config, &preparation, &resume, &device)
@@ -44,13 +46,13 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
             .map_err(|error| with_checkpoint(error, &config))?
         }
     };
-    print_line(&format!(
+    say(&format!(
         "{} steps done; run directory {}",
         summary.steps,
         summary.run_dir.display()
     ))?;
     if let Some(evaluations) = summary.stopped_early {
-        print_line(&format!(
+        say(&format!(
             "stopped early: {evaluations} evaluations in a row were not better by {} \
              (eval.early_stopping_patience, of eval.early_stopping_threshold {})",
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
@@ -63,24 +65,24 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
 fn say_best(summary: &RunSummary) -> Result<(), Error> {
     let last = summary.last.display();
     let Some(best) = &summary.best else {
-        return print_line(&format!("last checkpoint {last}"));
+        return say(&format!("last checkpoint {last}"));
     };
     let (path, metric, value) = (best.path.display(), &best.metric, best.value);
     match best.step {
-        0 => print_line(&format!(
+        0 => say(&format!(
             "no checkpoint was better than the untrained model, whose {metric} is {value:.4}: BEST \
              is {path}, which has learned nothing; train longer or with other settings, rank by \
              another metric with `tooltune select`, or name the last one with --checkpoint last \
              ({last})"
         )),
-        _ => print_line(&format!("best checkpoint {path} with {metric} {value:.4}")),
+        _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
     }
 }
 
 /// What a retriever learns from, and what it does not learn as it stands.
 fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     let set = &preparation.set;
-    print_line(&format!(
+    say(&format!(
         "retriever: {} pairs of {} queries and {} documents; {} steps",
         set.pairs().len(),
         set.queries().len(),
@@ -93,7 +95,7 @@ fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
 /// What a retriever does not learn as it stands.
 pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Error> {
     for line in preparation.remarks() {
-        print_line(&format!("retriever.train: {line}"))?;
+        say(&format!("retriever.train: {line}"))?;
     }
     Ok(())
 }
@@ -101,7 +103,7 @@ pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Erro
 fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunSummary, Error> {
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
-    print_line(&format!(
+    say(&format!(
         "{} rows, {} examples, {} tokens of which {} learned; {} steps",
         report.n_rows,
         preparation.examples.len(),
@@ -109,9 +111,10 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
         report.n_trained_tokens,
         preparation.total_steps
     ))?;
+    say(&model_lines(config, &preparation, device)?)?;
     if config.mask.arguments != ArgumentMask::None {
         let n = report.n_masked_values;
-        print_line(&format!(
+        say(&format!(
             "{n} argument values of calls are left out of the loss"
         ))?;
     }
@@ -119,8 +122,9 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
     }
-    for line in learning_rate_lines(config, &preparation) {
-        print_line(&line)?;
+    let warnings = learning_rate_lines(config, &preparation).into_iter();
+    for line in warnings.chain(unusual_lines(config)) {
+        say(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
         train(config, &preparation, resume, device)

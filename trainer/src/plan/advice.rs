@@ -1,9 +1,10 @@
 //! What to lower where a run does not fit: what costs most, by the setting that makes it so large.
 
 use serde::Serialize;
+use tooltune_checkpoints::adapter::TargetModules;
 
-use super::memory::{MemoryPlan, Phase};
-use crate::config::{Config, TargetModules};
+use super::memory::{MemoryPlan, Phase, size};
+use crate::config::Config;
 
 /// What the size of a part follows from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -50,7 +51,7 @@ fn costs(phase: &Phase) -> Vec<Cost> {
 
 /// What takes most of the largest phase, and what makes it smaller; a second cause, too, where it takes
 /// half as much as the first or more.
-pub fn advice(config: &Config, memory: &MemoryPlan, size: fn(u64) -> String) -> String {
+pub fn advice(config: &Config, memory: &MemoryPlan) -> String {
     let Some(phase) = memory.phases.first() else {
         return String::new();
     };
@@ -73,8 +74,8 @@ fn remedy(config: &Config, cause: Cause) -> String {
         }
         Cause::Adapter => {
             let targets = match &config.lora.target_modules {
-                TargetModules::AllLinear => "all-linear".to_owned(),
-                other => format!("{other:?}"),
+                TargetModules::Pattern(pattern) => pattern.clone(),
+                TargetModules::Names(names) => names.join(", "),
             };
             format!(
                 "the adapter with its moments and gradient; lower lora.r ({}) or name fewer modules in \

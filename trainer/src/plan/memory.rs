@@ -334,11 +334,20 @@ fn weight_bytes(input: &MemoryInput) -> f64 {
 }
 
 /// Packed weights are there once, the head a second time, for the other direction.
-pub(crate) fn base_weight_bytes(model: &DecoderConfig, compute_dtype: ComputeDtype) -> f64 {
+pub(super) fn base_weight_bytes(model: &DecoderConfig, compute_dtype: ComputeDtype) -> f64 {
     let head = model.vocab_size * model.hidden_size;
     compute_bytes(compute_dtype) * (model.n_parameters() + head) as f64
 }
 
 fn logits(model: &DecoderConfig, rows: usize) -> f64 {
     F32 * (rows * model.vocab_size) as f64
+}
+
+/// Bytes for people.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.0} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
 }

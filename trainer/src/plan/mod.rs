@@ -16,10 +16,9 @@ mod workload;
 use serde::Serialize;
 
 pub use advice::{Cause, advice};
-pub(crate) use memory::base_weight_bytes;
-pub use memory::{GENERATION, MemoryPlan, Part, Phase};
-pub use offline::{Outline, RetrieverOutline, outline};
-pub use pace::{Pace, PaceSource};
+pub use memory::{GENERATION, MemoryPlan, Part, Phase, size};
+pub use offline::{Outline, RetrieverOutline, base_weights, outline};
+pub use pace::{Pace, PaceInput, PaceSource};
 pub use probe::{Probe, probe};
 pub use retriever::{RetrieverPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
@@ -73,10 +72,10 @@ pub struct Plan {
     pub training: TrainingWork,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
-    /// Blocks that keep their activations in the largest micro-batch.
+    /// Blocks of the model.
+    pub n_blocks: usize,
+    /// Those that keep their activations in the largest micro-batch; the others are run again.
     pub kept_blocks: usize,
-    /// Share of the blocks that are run again there.
-    pub share_run_again: f64,
     /// What evaluations do; `None` if the run does not evaluate.
     pub evaluation: Option<EvaluationWork>,
     /// The retriever that learns beside the model.
@@ -141,7 +140,6 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
     let n_kept = kept_blocks.count(largest.unwrap_or(1));
-    let n_blocks = model.num_hidden_layers;
     let needs = Needs::of_model(&MemoryInput {
         config,
         model,
@@ -161,8 +159,8 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         steps: preparation.total_steps,
         training,
         compute_dtype,
+        n_blocks: model.num_hidden_layers,
         kept_blocks: n_kept,
-        share_run_again: 1.0 - n_kept as f64 / n_blocks.max(1) as f64,
         evaluation,
         retriever,
     })

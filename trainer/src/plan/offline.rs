@@ -11,7 +11,7 @@ use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::regular_file;
 
-use super::memory::MemoryInput;
+use super::memory::{MemoryInput, base_weight_bytes};
 use super::retriever::{RetrieverNeeds, TextShape};
 use super::workload::{BatchShape, EvaluationWork, encodes};
 use super::{Needs, evaluation_encoders};
@@ -121,6 +121,14 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         largest,
         retriever,
     })
+}
+
+/// Bytes of the base weights as a plan counts them, on the device of a config, which need not be here.
+pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
+    let typed = config.language_model().ok()?.compute_dtype;
+    let cpu = device::open(config::Device::Cpu).ok()?;
+    let compute_dtype = compute_dtype(config.device, typed, &cpu).ok()?;
+    Some(base_weight_bytes(model, compute_dtype) as u64)
 }
 
 fn known_steps(length: RunLength) -> Option<u64> {

@@ -15,7 +15,6 @@ use super::{Plan, Probe};
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
 use crate::models::DecoderConfig;
-use crate::progress::duration_text;
 
 /// Steps of an earlier process that its rate is taken from: the last ones.
 const RECORDED_STEPS: usize = 50;
@@ -45,6 +44,21 @@ pub enum PaceSource {
     Products(f64),
 }
 
+/// What the pace of a run follows from.
+#[derive(Debug, Clone, Copy)]
+pub struct PaceInput<'a> {
+    /// The config of the run.
+    pub config: &'a Config,
+    /// What it reads and learns.
+    pub plan: &'a Plan,
+    /// The shape of the model.
+    pub model: &'a DecoderConfig,
+    /// A step that was run, if one was.
+    pub probe: Option<&'a Probe>,
+    /// Where it computes.
+    pub device: &'a Device,
+}
+
 /// Tokens a second, and how they are known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pace {
@@ -57,14 +71,14 @@ pub struct Pace {
 impl Pace {
     /// The best that is known: of a probe, of the run itself, else of products on the CPU; `None` on a
     /// GPU that nothing has run on.
-    pub fn of(
-        config: &Config,
-        plan: &Plan,
-        model: &DecoderConfig,
-        compute_dtype: ComputeDtype,
-        probe: Option<&Probe>,
-        device: &Device,
-    ) -> Option<Self> {
+    pub fn of(input: &PaceInput<'_>) -> Option<Self> {
+        let PaceInput {
+            config,
+            plan,
+            model,
+            probe,
+            device,
+        } = *input;
         if let Some(probe) = probe {
             return Some(Self {
                 tokens_per_second: probe.tokens_per_second,
@@ -73,7 +87,7 @@ impl Pace {
         }
         recorded(config).or_else(|| {
             let per_second =
-                is_cpu(device).then(|| products_per_second(model, compute_dtype, device))?;
+                is_cpu(device).then(|| products_per_second(model, plan.compute_dtype, device))?;
             let all = operations(plan, model);
             Some(Self {
                 tokens_per_second: plan.training.n_tokens as f64 * SHARE * per_second / all,
@@ -87,21 +101,17 @@ impl Pace {
         n_tokens as f64 / self.tokens_per_second.max(1e-9)
     }
 
-    /// In words, how long the training steps take and how that is known.
-    pub fn text(&self, n_tokens: u64) -> String {
-        let time = duration_text(self.seconds(n_tokens));
-        let rate = self.tokens_per_second;
+    /// In words, where the rate comes from.
+    pub fn known_by(&self) -> String {
         match &self.source {
-            PaceSource::Probe => {
-                format!("about {time} of training, by one step that the probe ran")
-            }
+            PaceSource::Probe => "one step that the probe ran".to_owned(),
             PaceSource::Recorded(path) => format!(
-                "about {time} of training at {rate:.0} tokens/s, as its last steps in {}",
+                "its last steps, {:.0} tokens/s: {}",
+                self.tokens_per_second,
                 path.display()
             ),
             PaceSource::Products(per_second) => format!(
-                "about {time} of training, roughly: {:.0} GFLOP/s of products in a moment; --probe \
-                 measures a step",
+                "a moment of products, {:.0} GFLOP/s: rough; --probe measures",
                 per_second / 1e9
             ),
         }
@@ -132,7 +142,8 @@ fn operations(plan: &Plan, model: &DecoderConfig) -> f64 {
     let head = (model.vocab_size * model.hidden_size) as f64;
     let embedding = if model.tie_word_embeddings { 0.0 } else { head };
     let blocks = model.n_parameters() as f64 - head - embedding;
-    let passes = 4.0 + 2.0 * plan.share_run_again;
+    let kept = plan.kept_blocks as f64 / plan.n_blocks.max(1) as f64;
+    let passes = 4.0 + 2.0 * (1.0 - kept);
     let of_token = passes * blocks + 6.0 * plan.needs.n_trained as f64;
     let training = &plan.training;
     of_token * training.n_tokens as f64 + 4.0 * head * training.n_trained_tokens as f64

@@ -20,8 +20,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
     EvalRecord, Evaluated, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, RunHeader,
-    StepRecord,
-    TensorBoardSink, TerminalSink, Timing,
+    StepRecord, TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
 use crate::progress::Progress;

@@ -24,6 +24,8 @@ pub struct RetrieverPreparation {
     pub total_steps: u64,
     /// What the encoder does not read of the texts.
     pub cut: CutTexts,
+    /// Whether some pair has negatives, or some are mined.
+    has_hard_negatives: bool,
     query_ids: TextIds,
     document_ids: TextIds,
 }
@@ -70,7 +72,10 @@ impl RetrieverPreparation {
         let order = PairOrder::new(&set, options)?;
         check_negatives(&set, &order, retriever)?;
         let total_steps = total_steps(retriever, &order, lm_steps);
+        let mut pairs = set.pairs().iter();
         Ok(Self {
+            has_hard_negatives: retriever.hard_negatives > 0
+                || pairs.any(|pair| !pair.negatives.is_empty()),
             query_ids: query_ids.distinct(),
             document_ids: document_ids.distinct(),
             files,
@@ -86,10 +91,17 @@ impl RetrieverPreparation {
         (&self.query_ids, &self.document_ids)
     }
 
-    /// Lines about what is not learned as it stands: texts that are cut, texts that are read alike,
+    /// Lines about what is not learned as it stands: no hard negatives, texts that are cut, texts that are read alike,
     /// and pairs that join another batch.
     pub fn remarks(&self) -> Vec<String> {
         let mut lines = self.cut.lines(Consequence::CountAsOne);
+        if !self.has_hard_negatives {
+            lines.push(
+                "no pair has negatives, and retriever.hard_negatives is 0: the wrong documents of a \
+                 query are those of the other pairs in its batch alone"
+                    .to_owned(),
+            );
+        }
         match self.order.n_joined(0) {
             0 => {}
             1 => lines.push(

@@ -1,0 +1,239 @@
+//! What a run shows on a terminal of 80 columns, and what its commands say before and while it runs.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::program;
+use crate::workplace::{Answer, Workplace};
+
+/// Runs the program on a pseudo-terminal of 80 columns; what came out of it.
+fn on_a_terminal(workplace: &Workplace, arguments: &str) -> String {
+    let command = format!(
+        "stty cols 80 rows 24; exec {} {arguments}",
+        program().display()
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .current_dir(workplace.folder())
+        .env("RAYON_NUM_THREADS", "2")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .expect("`script` of util-linux makes the terminal");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+/// What is written between two moves of the cursor to the beginning of a line, without colours.
+fn pieces(text: &str) -> Vec<String> {
+    let codes = regex::Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").unwrap();
+    let pieces = text.split(['\r', '\n']);
+    let pieces = pieces.map(|piece| codes.replace_all(piece, "").into_owned());
+    pieces.filter(|piece| !piece.trim().is_empty()).collect()
+}
+
+/// A run of 300 steps with an evaluation after half of them.
+const LONG: &str = "train config.toml --set train.max_steps=300 --set train.logging_steps=1000 \
+                    --set eval.eval_steps=150";
+
+#[test]
+fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
+    let workplace = Workplace::new();
+    let text = on_a_terminal(&workplace, LONG);
+    let pieces = pieces(&text);
+    for piece in &pieces {
+        let has_word_that_fits_nowhere = piece.split(' ').any(|word| word.len() > 76);
+        assert!(
+            piece.chars().count() <= 80 || has_word_that_fits_nowhere,
+            "{piece:?}"
+        );
+    }
+    // Step, loss and the time left come first, and wait for no train.logging_steps.
+    let bar = regex::Regex::new(r"^step ([0-9]+)/300  loss [0-9.]+  eta [0-9]+s").unwrap();
+    let steps = pieces
+        .iter()
+        .filter_map(|piece| bar.captures(piece)?[1].parse::<u64>().ok());
+    let first = steps
+        .min()
+        .unwrap_or_else(|| panic!("no bar with a loss: {text}"));
+    assert!(first < 150, "the first step that is seen is {first}");
+    for what in ["device cpu, 2 threads; products in "] {
+        assert!(
+            pieces.iter().any(|piece| piece.starts_with(what)),
+            "{what}: {text}"
+        );
+    }
+    // An evaluation is a table with the chosen metric first, beside the evaluation before.
+    let at = pieces
+        .iter()
+        .rposition(|piece| piece.contains("evaluated in"))
+        .expect("a table");
+    let table: Vec<&str> = pieces[at + 1..]
+        .iter()
+        .map(|line| line.trim_end())
+        .collect();
+    assert!(table[0].trim().starts_with("metric"), "{table:?}");
+    assert!(
+        table[0].contains("step 300") && table[0].contains("step 150"),
+        "{table:?}"
+    );
+    assert!(table[1].ends_with("chooses"), "{table:?}");
+    let last = pieces
+        .iter()
+        .position(|piece| piece.starts_with("300 steps done"));
+    assert!(last.is_some(), "a line of its own: {text}");
+}
+
+/// A run that takes long, whose errors are read while it runs.
+fn spawn(workplace: &Workplace, arguments: &[&str]) -> std::process::Child {
+    let mut command = crate::workplace::tooltune();
+    command.current_dir(workplace.folder()).args(arguments);
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
+    let workplace = Workplace::new();
+    let long = "train config.toml --set train.max_steps=100000 --set eval.eval_strategy=no \
+                --set checkpoint.save_steps=100000";
+    let arguments: Vec<&str> = long.split_whitespace().collect();
+    let mut child = spawn(&workplace, &arguments);
+    let timing = workplace.path("run/timing.jsonl");
+    let begun = Instant::now();
+    while std::fs::read_to_string(&timing)
+        .unwrap_or_default()
+        .lines()
+        .count()
+        < 3
+    {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before step 3");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no step 3");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let answer = said
+        .find("SIGINT: stopping at the next safe point")
+        .expect("an answer");
+    let saved = said.find("stopped; saved").expect("where it was saved");
+    assert!(answer < saved, "{said}");
+    // What was saved is a run that resumes.
+    let steps = std::fs::read_to_string(&timing).unwrap().lines().count() as u64;
+    let latest = workplace.read("run/LATEST");
+    assert!(
+        latest.contains(&format!("{steps:06}")),
+        "{latest}: {steps} steps"
+    );
+}
+
+#[test]
+fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
+    let workplace = Workplace::new();
+    let plan = "plan config.toml --set lora.r=8192 --set lora.lora_alpha=8192";
+    let fits = workplace.run(plan.split(' ')).success();
+    for part in [
+        "device",
+        "2 threads",
+        "time",
+        "about ",
+        "known by",
+        "a moment of products",
+    ] {
+        assert!(fits.contains(part), "{part}: {fits}");
+    }
+    // As many rows a step as no machine has memory for.
+    let large = "plan config.toml --offline --set train.per_device_train_batch_size=16000000";
+    let answer = workplace.run(large.split(' '));
+    assert_eq!(answer.status, Some(4), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("the run does not fit"),
+        "{}",
+        answer.stderr
+    );
+    let cause = "lower train.per_device_train_batch_size (16000000)";
+    assert!(answer.stderr.contains(cause), "{}", answer.stderr);
+    // After some steps the pace is that of the run itself.
+    let train = "train config.toml --set lora.lora_alpha=8 --set train.output_dir=paced";
+    workplace.run(train.split(' ')).success();
+    let again = train.replace("train config", "plan config");
+    let paced = workplace.run(again.split(' ')).success();
+    assert!(paced.contains("its last steps"), "{paced}");
+}
+
+#[test]
+fn settings_far_outside_what_people_use_and_contradictions_are_one_line_each() {
+    let workplace = Workplace::new();
+    let answer = workplace.run([
+        "plan",
+        "config.toml",
+        "--set",
+        "train.learning_rate=0.7",
+        "--set",
+        "lora.lora_alpha=100000",
+    ]);
+    let said = answer.success();
+    for line in [
+        "train.learning_rate = 7e-1 is far above",
+        "lora.lora_alpha = 100000 scales",
+    ] {
+        assert_eq!(said.matches(line).count(), 1, "{line}: {said}");
+    }
+    let config = workplace.read("config.toml");
+    assert!(config.contains("[train]"), "{config}");
+    workplace.write(
+        "config.toml",
+        config.replace("[train]", "[train]\nwarmup_ratio = 0.1"),
+    );
+    let answer = workplace.run(["inspect", "config.toml", "--set", "train.warmup_steps=1"]);
+    let line = "--set train.warmup_steps=1 counts; `train.warmup_ratio` at config.toml:";
+    assert!(answer.stderr.contains(line), "{}", answer.stderr);
+    answer.success();
+}
+
+#[test]
+fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
+    let workplace = Workplace::new();
+    let set = ["--set", "lora.target_modules=[\"no_such_proj\"]"];
+    let [inspect, plan] =
+        ["inspect", "plan"].map(|verb| workplace.run([verb, "config.toml"].into_iter().chain(set)));
+    assert_eq!(inspect.status, plan.status);
+    assert_eq!(inspect.stderr.lines().last(), plan.stderr.lines().last());
+    assert!(inspect.stdout.contains("learned"), "{}", inspect.stdout);
+    assert_ne!(inspect.status, Some(0));
+}
+
+#[test]
+fn a_loss_that_rises_to_many_times_its_best_is_told_while_the_run_goes_on() {
+    let workplace = Workplace::new();
+    let answer: Answer = Answer::of(
+        crate::workplace::tooltune()
+            .env("RUST_LOG", "warn")
+            .current_dir(workplace.folder())
+            .args(
+                "train config.toml --set train.max_steps=30 --set train.learning_rate=5 \
+                 --set train.lr_scheduler_type=constant --set train.max_grad_norm=0 \
+                 --set eval.eval_strategy=no"
+                    .split_whitespace(),
+            ),
+    );
+    assert!(
+        answer.stderr.contains("the loss rises, "),
+        "{}",
+        answer.stderr
+    );
+    assert!(
+        answer.stderr.contains("lower train.learning_rate"),
+        "{}",
+        answer.stderr
+    );
+}

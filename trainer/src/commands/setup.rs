@@ -1,0 +1,163 @@
+//! What a run works with, said before it begins: the device, what each `auto` became, and settings far
+//! outside what people use.
+
+use burn::tensor::Device;
+use tooltune_kernels::{ComputeDtype, is_cpu};
+
+use crate::config::{self, CheckpointingMode, Config, GradientCheckpointing};
+use crate::error::Error;
+use crate::recipes::preparation::Preparation;
+use crate::settings;
+
+/// The learning rates that adapters are trained with, widely taken.
+const USUAL_RATES: [f64; 2] = [1e-6, 1e-2];
+
+/// The same for an encoder whose parameters all learn.
+const USUAL_ENCODER_RATES: [f64; 2] = [1e-7, 1e-3];
+
+/// The scalings of adapters, `lora_alpha / r`, that people use, widely taken.
+const USUAL_SCALINGS: [f64; 2] = [0.1, 16.0];
+
+/// The device, and the threads that compute where it is the processor.
+pub(super) fn device_text(config: &Config, device: &Device) -> String {
+    let name = config.device;
+    match is_cpu(device) {
+        true => format!("{name}, {} threads", rayon::current_num_threads()),
+        false => name.to_string(),
+    }
+}
+
+/// The dtype of products, and whether the config leaves it to the device.
+pub(super) fn products_text(typed: config::ComputeDtype, compute_dtype: ComputeDtype) -> String {
+    let name = format!("{compute_dtype:?}").to_lowercase();
+    match typed {
+        config::ComputeDtype::Auto => format!("{name} (model.compute_dtype = \"auto\")"),
+        _ => name,
+    }
+}
+
+/// How many blocks keep their activations, and whether the config leaves it to the memory.
+pub(super) fn kept_blocks_text(config: &Config, kept: usize, all: usize) -> String {
+    let text = format!("kept in {kept} of {all} blocks");
+    match config.train.gradient_checkpointing {
+        GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
+            format!("{text} (train.gradient_checkpointing = \"auto\")")
+        }
+        _ => text,
+    }
+}
+
+/// The lines of a run of a language model.
+pub(super) fn model_lines(
+    config: &Config,
+    preparation: &Preparation,
+    device: &Device,
+) -> Result<String, Error> {
+    let typed = config.language_model()?.compute_dtype;
+    let compute_dtype = settings::compute_dtype(typed, device)?;
+    let kept = preparation.kept_blocks(config, compute_dtype, device)?;
+    let examples = preparation.examples.iter();
+    let longest = examples.map(|example| example.input_ids.len()).max();
+    let n_blocks = preparation.base.config.num_hidden_layers;
+    let of_longest = kept.count(longest.unwrap_or(1));
+    Ok(format!(
+        "device {}; products in {}\nactivations {}",
+        device_text(config, device),
+        products_text(typed, compute_dtype),
+        kept_blocks_text(config, of_longest, n_blocks)
+    ))
+}
+
+/// The line of a run of a retriever alone.
+pub(super) fn retriever_line(config: &Config, device: &Device) -> Result<String, Error> {
+    let Some(training) = config.trained_retriever() else {
+        return Ok(format!("device {}", device_text(config, device)));
+    };
+    let compute_dtype = settings::compute_dtype(training.compute_dtype, device)?;
+    let products = products_text(training.compute_dtype, compute_dtype);
+    Ok(format!(
+        "device {}; products in {}",
+        device_text(config, device),
+        products.replace("model.", "retriever.")
+    ))
+}
+
+/// A line for each setting that is far outside what people use.
+pub(super) fn unusual_lines(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if config.model.is_some() {
+        lines.extend(unusual(
+            "train.learning_rate",
+            config.train.learning_rate,
+            USUAL_RATES,
+        ));
+        let lora = &config.lora;
+        let r = lora.r.max(1) as f64;
+        let divisor = if lora.use_rslora { r.sqrt() } else { r };
+        lines.extend(unusual_scaling("lora", lora.lora_alpha, divisor));
+    }
+    if let Some(retriever) = config.trained_retriever() {
+        let usual = match retriever.lora {
+            Some(_) => USUAL_RATES,
+            None => USUAL_ENCODER_RATES,
+        };
+        let rate = retriever.learning_rate;
+        lines.extend(unusual("retriever.learning_rate", rate, usual));
+        if let Some(lora) = &retriever.lora {
+            let r = lora.r.max(1) as f64;
+            lines.extend(unusual_scaling("retriever.lora", lora.lora_alpha, r));
+        }
+    }
+    lines
+}
+
+/// A word on a value outside of what is usual; 0 is told elsewhere.
+fn unusual(key: &str, value: f64, usual: [f64; 2]) -> Option<String> {
+    let [least, most] = usual;
+    let side = match value {
+        value if value > most => "far above",
+        value if value > 0.0 && value < least => "far below",
+        _ => return None,
+    };
+    Some(format!(
+        "{key} = {value:e} is {side} what people train with, {least:e} to {most:e}; is it meant so?"
+    ))
+}
+
+fn unusual_scaling(table: &str, alpha: f64, divisor: f64) -> Option<String> {
+    let scaling = alpha / divisor;
+    let [least, most] = USUAL_SCALINGS;
+    let side = match scaling {
+        scaling if scaling > most => "far above",
+        scaling if scaling < least => "far below",
+        _ => return None,
+    };
+    Some(format!(
+        "{table}.lora_alpha = {alpha} scales the adapter by {scaling:.3}, {side} what people use, {least} \
+         to {most}; is it meant so?"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_outside_of_what_people_use_is_told_and_nothing_else() {
+        assert_eq!(unusual("train.learning_rate", 2e-4, USUAL_RATES), None);
+        assert_eq!(unusual("train.learning_rate", 1e-2, USUAL_RATES), None);
+        assert_eq!(unusual("train.learning_rate", 0.0, USUAL_RATES), None);
+        let high = unusual("train.learning_rate", 2.0, USUAL_RATES).unwrap();
+        assert!(
+            high.starts_with("train.learning_rate = 2e0 is far above"),
+            "{high}"
+        );
+        let low = unusual("train.learning_rate", 1e-9, USUAL_RATES).unwrap();
+        assert!(low.contains("far below"), "{low}");
+        assert_eq!(unusual_scaling("lora", 16.0, 8.0), None);
+        let large = unusual_scaling("lora", 4096.0, 8.0).unwrap();
+        assert!(large.contains("lora.lora_alpha = 4096"), "{large}");
+        assert!(large.contains("by 512.000, far above"), "{large}");
+        assert!(unusual_scaling("lora", 0.1, 8.0).is_some());
+    }
+}
