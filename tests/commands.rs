@@ -24,6 +24,8 @@ fn verbs(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     listed
         .take_while(|line| !line.is_empty())
+        // What explains a verb may go on below it.
+        .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|verb| *verb != "help")
         .map(str::to_string)
@@ -482,7 +484,7 @@ fn rows_with_tools_are_read_by_the_template_that_the_model_has_for_them() {
     workplace.write("chats.jsonl", rows.join("\n"));
     let chats = "inspect config.toml --format json -n 2 --set data.format=messages \
                  --set data.train=[\"chats.jsonl\"] --set data.eval=[] --set eval.suites=[] \
-                 --set eval.metric_for_best_model=loss --set model.model_name_or_path=\"model\"";
+                 --set eval.metric_for_best_model=loss --set eval.eval_strategy=no --set model.model_name_or_path=\"model\"";
     let shown = lines(&workplace.run(chats.split_whitespace()).success());
     let texts: Vec<String> = shown
         .iter()

@@ -45,6 +45,7 @@ TEST_MODULES = [
     "suites",
     "calls",
     "template_inputs",
+    "terminal",
     "several_files",
     "graphs",
     "tool_suites",

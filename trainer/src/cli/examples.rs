@@ -63,8 +63,8 @@ Examples:
 
 pub(super) const SELECT: &str = "\
 Examples:
-  tooltune select runs/slot --metric slot.mean
-  tooltune select runs/slot --metric loss --evaluate";
+  tooltune select runs/slot --metric loss
+  tooltune select runs/slot --metric loss --evaluate --lower-is-better";
 
 pub(super) const COMPARE: &str = "\
 Examples:
