@@ -11,7 +11,7 @@ use crate::eval::generator::LocalGenerator;
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::loss;
 use crate::models::Decoder;
-use crate::progress::GenerationProgress;
+use crate::progress::{GenerationProgress, Work};
 use crate::rows::{ReadingReport, eval_rows};
 
 /// The loss of rows.
@@ -69,6 +69,7 @@ pub(super) fn measured_loss(
     let n_total = examples.len();
     let mut watch_loss = |n_done| {
         watch(GenerationProgress {
+            work: Work::MeasuringLoss,
             n_done,
             n_total,
             n_tokens: 0,
