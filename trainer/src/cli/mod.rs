@@ -423,6 +423,9 @@ pub struct SelectArgs {
     /// Replace a setting of the evaluations, as in --set 'eval.suites=["nestful"]'; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "evaluate")]
     pub overrides: Vec<String>,
+    /// Say what would be selected, and leave BEST where it is.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `tooltune compare before after`

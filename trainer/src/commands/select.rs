@@ -7,9 +7,10 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::{Value, json};
+use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
-use tooltune_checkpoints::run_dir::{Checkpoint, RunDir, Selected};
+use tooltune_checkpoints::run_dir::{Checkpoint, Pointer, RunDir, Selected};
 use tooltune_rows::regular_file;
 
 use super::target::attach;
@@ -19,20 +20,27 @@ use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
+use crate::eval::report_files::ceilings_in;
 use crate::eval::suites::{Files, LoadedSuites, Metrics};
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
+use crate::eval::report_files::ceilings_in;
 use crate::recipes::run_lock::{MODELS, PROMPTS, RunLock, Used};
-use crate::recipes::selection::{measured_lines, ranked};
+use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, ranked};
 use crate::settings;
 
 /// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";
 
 pub(super) fn run(args: &SelectArgs, place: &DeviceOption) -> Result<(), Error> {
-    let run_dir = RunDir::create_or_open(&args.run)?;
+    // The files of --evaluate are written in either case: they say nothing of what is best.
+    let run_dir = if args.dry_run {
+        RunDir::open_to_read(&args.run)?
+    } else {
+        RunDir::create_or_open(&args.run)?
+    };
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = if args.evaluate {
@@ -41,27 +49,136 @@ pub(super) fn run(args: &SelectArgs, place: &DeviceOption) -> Result<(), Error> 
         measured_lines(&run_dir)?
     };
     let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
-    let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
-    if ranked.is_empty() {
+    let mut ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
+    let was = best_of(&run_dir)?;
+    break_ties(args, &run_dir, was.as_ref(), &mut ranked)?;
+    let Some(&Ranked { step, value }) = ranked.first() else {
         return Err(no_such_metric(args, &lines));
-    }
-    for (step, value) in &ranked {
+    };
+    for one in &ranked {
         print_line(&format!(
-            "{value:.4}  {}",
-            run_dir.checkpoint_path(*step).display()
+            "{:.4}  {}",
+            one.value,
+            run_dir.checkpoint_path(one.step).display()
         ))?;
     }
-    let (step, value) = ranked[0];
-    run_dir.set_best(Selected {
-        step,
-        metric: &args.metric,
-        value,
-        chosen_at: run_dir.list()?.last().map(|newest| newest.step),
-    })?;
-    print_line(&format!(
-        "BEST is now {}",
-        run_dir.checkpoint_path(step).display()
-    ))
+    for line in ceilings(args, &run_dir, step, &metric)? {
+        print_line(&line)?;
+    }
+    if !args.dry_run {
+        run_dir.set_best(Selected {
+            step,
+            metric: &args.metric,
+            value,
+            chosen_at: run_dir.list()?.last().map(|newest| newest.step),
+        })?;
+    }
+    let path = run_dir.checkpoint_path(step);
+    let path = path.display();
+    let best = match (&was, args.dry_run) {
+        (Some(best), _) if best.step == step => format!("BEST stays {path}"),
+        (_, true) => format!("BEST would be {path}"),
+        (_, false) => format!("BEST is now {path}"),
+    };
+    let before = was.as_ref().map_or_else(
+        || "there was none".to_owned(),
+        |best| described(best, &run_dir),
+    );
+    print_line(&format!("BEST was {before}"))?;
+    print_line(&best)
+}
+
+/// `BEST` as it is; none where it is damaged, which a selection repairs.
+fn best_of(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
+    match run_dir.best() {
+        Ok(best) => Ok(best),
+        Err(error @ CheckpointError::DamagedPointer { .. }) => {
+            eprint_line(&error.to_string())?;
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A pointer with what it was chosen by.
+fn described(best: &Pointer, run_dir: &RunDir) -> String {
+    let path = run_dir.checkpoint_path(best.step);
+    match (&best.metric, best.value) {
+        (Some(metric), Some(value)) => format!("{} ({metric} {value:.4})", path.display()),
+        _ => path.display().to_string(),
+    }
+}
+
+/// Orders checkpoints of equal values by what BEST is and by the run's own metric.
+fn break_ties(
+    args: &SelectArgs,
+    run_dir: &RunDir,
+    best: Option<&Pointer>,
+    ranked: &mut [Ranked],
+) -> Result<(), Error> {
+    if ranked.windows(2).all(|pair| pair[0].value != pair[1].value) {
+        return Ok(());
+    }
+    let loaded = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[]);
+    let own = match loaded {
+        Ok(loaded) => {
+            let eval = loaded.config.eval;
+            let own = MetricExpression::parse(&eval.metric_for_best_model).map_err(Error::Usage)?;
+            let lines = measured_lines(run_dir)?;
+            let greater = eval.greater_is_better;
+            (selection::ranked(run_dir, &lines, &own, greater)?, greater)
+        }
+        Err(error) => {
+            eprint_line(&format!(
+                "equal values are not told apart by the run's own metric: {error}"
+            ))?;
+            (Vec::new(), true)
+        }
+    };
+    let tie = TieBreak {
+        best: best.map(|best| best.step),
+        own: &own.0,
+        greater_is_better: own.1,
+    };
+    tie.apply(ranked);
+    Ok(())
+}
+
+/// A line for each metric of the selection in which the gold of these rows is not the best.
+fn ceilings(
+    args: &SelectArgs,
+    run_dir: &RunDir,
+    step: u64,
+    metric: &MetricExpression,
+) -> Result<Vec<String>, Error> {
+    let checkpoint = run_dir.checkpoint_path(step);
+    let folder = if args.evaluate {
+        let name = checkpoint.file_name().unwrap_or_default();
+        args.run.join("selection").join(name)
+    } else {
+        checkpoint.clone()
+    };
+    let mut lines = Vec::new();
+    for name in metric.names() {
+        let Some((suite, of_suite)) = name.split_once('.') else {
+            continue;
+        };
+        let path = folder.join(format!("eval.{suite}.metrics.json"));
+        let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
+        let Some(bytes) = found.map_err(Error::io(&path, "read"))? else {
+            continue;
+        };
+        let metrics: Value =
+            serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
+        let of_metric = ceilings_in(&metrics).find(|(known, _)| *known == of_suite);
+        lines.extend(of_metric.map(|(_, value)| {
+            format!(
+                "{name}: the gold itself scores {value:.4} on these rows, so an answer that is \
+                 right can lose to one that is not"
+            )
+        }));
+    }
+    Ok(lines)
 }
 
 /// A line for each kept checkpoint, in the form of `metrics.jsonl`, by an evaluation with the

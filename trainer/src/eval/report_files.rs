@@ -108,6 +108,13 @@ pub fn with_fields(metrics: &[u8], fields: Map<String, Value>) -> Result<Vec<u8>
     Ok(metrics)
 }
 
+/// The metrics of a `metrics.json` in which the gold of its rows is not the best, with the value of
+/// the gold.
+pub fn ceilings_in(metrics: &Value) -> impl Iterator<Item = (&str, f64)> {
+    let ceilings = metrics["ceilings"].as_array().into_iter().flatten();
+    ceilings.filter_map(|one| Some((one["metric"].as_str()?, one["value"].as_f64()?)))
+}
+
 /// A value as JSON.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //! Both go by what the checkpoints keep, so that a run which was killed between a checkpoint and
 //! `BEST`, or whose `metrics.jsonl` is damaged, selects as one that was not.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -31,8 +32,16 @@ fn values(lines: &[Value], metric: &MetricExpression) -> Vec<(u64, f64)> {
     values.filter(|(_, value)| value.is_finite()).collect()
 }
 
-/// The kept checkpoints that a metric was measured of, with its value, the best first; of equals the
-/// earlier one.
+/// A kept checkpoint with what it is ranked by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ranked {
+    /// Steps behind the checkpoint.
+    pub step: u64,
+    /// The value of the metric.
+    pub value: f64,
+}
+
+/// The kept checkpoints that a metric was measured of, the best first; of equals the earlier one.
 ///
 /// # Errors
 ///
@@ -42,19 +51,62 @@ pub fn ranked(
     lines: &[Value],
     metric: &MetricExpression,
     greater_is_better: bool,
-) -> Result<Vec<(u64, f64)>, Error> {
+) -> Result<Vec<Ranked>, Error> {
     let checkpoints = run_dir.list()?;
     let is_kept = |step: u64| checkpoints.iter().any(|checkpoint| checkpoint.step == step);
-    let mut ranked = values(lines, metric);
-    ranked.retain(|&(step, _)| is_kept(step));
-    ranked.sort_by(|a, b| {
-        if greater_is_better {
-            b.1.total_cmp(&a.1)
-        } else {
-            a.1.total_cmp(&b.1)
-        }
-    });
+    let mut values = values(lines, metric);
+    values.retain(|&(step, _)| is_kept(step));
+    let ranked = values.into_iter();
+    let mut ranked: Vec<Ranked> = ranked.map(|(step, value)| Ranked { step, value }).collect();
+    ranked.sort_by(|a, b| better_first(a.value, b.value, greater_is_better));
     Ok(ranked)
+}
+
+/// The order of two values, the better one first.
+fn better_first(a: f64, b: f64, greater_is_better: bool) -> Ordering {
+    if greater_is_better {
+        b.total_cmp(&a)
+    } else {
+        a.total_cmp(&b)
+    }
+}
+
+/// What decides between checkpoints of one value.
+#[derive(Debug, Clone, Copy)]
+pub struct TieBreak<'a> {
+    /// The step of `BEST` as it is, which stays.
+    pub best: Option<u64>,
+    /// What each checkpoint is worth by the metric that the run itself selects by.
+    pub own: &'a [Ranked],
+    /// Whether more of that is better.
+    pub greater_is_better: bool,
+}
+
+impl TieBreak<'_> {
+    /// Orders checkpoints of equal values, which `ranked` has side by side: `BEST` stays where it is,
+    /// else the better one by the run's own metric comes first, else the earlier one.
+    pub fn apply(&self, ranked: &mut [Ranked]) {
+        for equals in ranked.chunk_by_mut(|a, b| a.value == b.value) {
+            equals.sort_by(|a, b| {
+                let is_best = |one: &Ranked| self.best == Some(one.step);
+                let best = is_best(b).cmp(&is_best(a));
+                best.then_with(|| self.by_own(a.step, b.step))
+                    .then(a.step.cmp(&b.step))
+            });
+        }
+    }
+
+    /// The better one first; one that was not measured comes behind those that were.
+    fn by_own(&self, a: u64, b: u64) -> Ordering {
+        let own = |step: u64| {
+            let of_step = self.own.iter().find(|one| one.step == step);
+            of_step.map(|one| one.value)
+        };
+        match (own(a), own(b)) {
+            (Some(a), Some(b)) => better_first(a, b, self.greater_is_better),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        }
+    }
 }
 
 /// The evaluation of each kept checkpoint that has one, in the form of `metrics.jsonl`: as the
@@ -102,7 +154,7 @@ pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
         &metric(config)?,
         eval.greater_is_better,
     )?;
-    if let Some(&(step, value)) = ranked.first() {
+    if let Some(&Ranked { step, value }) = ranked.first() {
         run_dir.set_best(Selected {
             step,
             metric: &eval.metric_for_best_model,
@@ -193,6 +245,29 @@ fn without_gain(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_equal_values_best_stays_then_the_run_s_own_metric_decides_then_the_earlier_wins() {
+        let of = |values: &[(u64, f64)]| -> Vec<Ranked> {
+            let values = values.iter();
+            values.map(|&(step, value)| Ranked { step, value }).collect()
+        };
+        let own = of(&[(10, 0.9), (20, 0.5), (30, 0.7), (40, 0.7)]);
+        let order = |best, greater_is_better| {
+            let mut ranked = of(&[(5, 1.0), (10, 0.8), (20, 0.8), (30, 0.8), (40, 0.8), (50, 0.8)]);
+            let tie = TieBreak {
+                best,
+                own: &own,
+                greater_is_better,
+            };
+            tie.apply(&mut ranked);
+            ranked.iter().map(|one| one.step).collect::<Vec<_>>()
+        };
+        assert_eq!(order(None, true), [5, 10, 30, 40, 20, 50]);
+        assert_eq!(order(None, false), [5, 20, 30, 40, 10, 50]);
+        assert_eq!(order(Some(20), true), [5, 20, 10, 30, 40, 50]);
+        assert_eq!(order(Some(50), true), [5, 50, 10, 30, 40, 20]);
+    }
 
     #[test]
     fn evaluations_count_until_one_is_better_by_more_than_the_threshold() {
