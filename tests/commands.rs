@@ -254,9 +254,23 @@ fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter
     assert!(trained.contains("4 steps done"), "{trained}");
     evaluate(&workplace);
 
-    let selected = run("select run --metric slot.mean").success();
+    let before = workplace.read("run/BEST");
+    let dry = run("select run --metric loss --lower-is-better --dry-run").success();
     assert!(
-        selected.contains("BEST is now run/checkpoint-"),
+        dry.contains("BEST was run/checkpoint-")
+            && dry.contains("BEST would be run/checkpoint-000004"),
+        "{dry}"
+    );
+    assert_eq!(workplace.read("run/BEST"), before);
+    let selected = run("select run --metric loss").success();
+    assert!(
+        selected.contains("BEST is now run/checkpoint-000004"),
+        "{selected}"
+    );
+    let selected = run("select run --metric slot.exact_match").success();
+    assert!(
+        selected.contains("BEST was run/checkpoint-000004 (loss")
+            && selected.contains("BEST stays run/checkpoint-000004"),
         "{selected}"
     );
     let answer = run("select run --metric slot.maen");

@@ -149,10 +149,15 @@ fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
         .run(select.split(' ').chain(["--lower-is-better"]))
         .success();
     assert_eq!(best(&workplace), 4);
-    // The parse rate of the three is equal, and the earliest of equals wins.
+    // No text of the three is right, and BEST stays among equals.
     workplace
         .run("select run --metric slot.exact_match".split(' '))
         .success();
+    assert_eq!(best(&workplace), 4);
+    workplace
+        .run("select run --metric slot.exact_match+loss".split(' '))
+        .success();
+    assert_eq!(best(&workplace), 0);
     let chosen = workplace.read("run/BEST");
     train(&workplace, &[]).success();
     assert_eq!(workplace.read("run/BEST"), chosen);

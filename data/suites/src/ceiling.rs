@@ -3,6 +3,10 @@
 use serde::Serialize;
 
 use super::bootstrap::Estimate;
+use super::registry::SuiteInfo;
+
+/// A mean of ones may miss 1 by rounding.
+const ROUNDING: f64 = 1e-9;
 
 /// The value of a metric for the gold of the same rows; no answer that is right has a better one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,7 +33,53 @@ pub fn ceilings(
             1.0
         };
         let value = gold(metric)?.value;
-        (value != best).then_some(Ceiling { metric, value })
+        ((value - best).abs() > ROUNDING).then_some(Ceiling { metric, value })
     };
     metrics.iter().filter_map(of_metric).collect()
+}
+
+impl SuiteInfo {
+    /// As [`ceilings`], of the suite's metrics.
+    pub fn ceilings(&self, gold: impl Fn(&str) -> Option<Estimate>) -> Vec<Ceiling> {
+        ceilings(self.metrics, self.lower_is_better, gold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::encoder::HashEncoder;
+    use crate::slot::{SUITE, SlotRow, score_dataset};
+
+    /// The ceilings of golds under a schema with an optional key.
+    fn of_golds(golds: &[serde_json::Value]) -> Vec<Ceiling> {
+        let schema = json!({"type": "object", "required": ["a"],
+            "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}});
+        let texts: Vec<String> = golds.iter().map(ToString::to_string).collect();
+        let rows = golds.iter().zip(&texts).map(|(gold, raw)| SlotRow {
+            raw,
+            schema: &schema,
+            gold,
+        });
+        let rows: Vec<SlotRow<'_>> = rows.collect();
+        let (score, _) = score_dataset(&rows, &HashEncoder).expect("rows");
+        let columns = score.overall.columns();
+        SUITE.ceilings(|name| {
+            let place = SUITE.metrics.iter().position(|known| *known == name);
+            place.map(|place| columns[place])
+        })
+    }
+
+    #[test]
+    fn golds_without_an_optional_key_have_a_ceiling_in_strict_keys_alone() {
+        let golds = [json!({"a": 1}), json!({"a": 2, "b": "x"})];
+        let strict_keys = Ceiling {
+            metric: "strict_keys_accuracy",
+            value: 0.5,
+        };
+        assert_eq!(of_golds(&golds), [strict_keys]);
+        assert_eq!(of_golds(&golds[1..]), []);
+    }
 }

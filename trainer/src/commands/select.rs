@@ -26,7 +26,6 @@ use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
-use crate::eval::report_files::ceilings_in;
 use crate::recipes::run_lock::{MODELS, PROMPTS, RunLock, Used};
 use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, ranked};
 use crate::settings;

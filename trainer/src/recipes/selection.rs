@@ -250,11 +250,20 @@ mod tests {
     fn of_equal_values_best_stays_then_the_run_s_own_metric_decides_then_the_earlier_wins() {
         let of = |values: &[(u64, f64)]| -> Vec<Ranked> {
             let values = values.iter();
-            values.map(|&(step, value)| Ranked { step, value }).collect()
+            values
+                .map(|&(step, value)| Ranked { step, value })
+                .collect()
         };
         let own = of(&[(10, 0.9), (20, 0.5), (30, 0.7), (40, 0.7)]);
         let order = |best, greater_is_better| {
-            let mut ranked = of(&[(5, 1.0), (10, 0.8), (20, 0.8), (30, 0.8), (40, 0.8), (50, 0.8)]);
+            let mut ranked = of(&[
+                (5, 1.0),
+                (10, 0.8),
+                (20, 0.8),
+                (30, 0.8),
+                (40, 0.8),
+                (50, 0.8),
+            ]);
             let tie = TieBreak {
                 best,
                 own: &own,

@@ -15,13 +15,15 @@ use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatToolRow, FlattenReport, UnflattenReport, flatten_tool_row};
 use tooltune_rows::text::{Conversation, Row};
+use tooltune_suites::Ceiling;
 use tooltune_suites::calls::{
     AskedTurns, CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, SUITE,
     SkippedTurns, ToolSet, TurnScore, WrittenCall, calls_items, calls_table, read_calls,
 };
-use tooltune_suites::{Ceiling, ceilings};
 
-use super::{EvalContext, LoadedSuite, Opening, SuiteKind, SuiteResult, named_means};
+use super::{
+    EvalContext, LoadedSuite, Opening, SuiteKind, SuiteResult, ceiling_notes, named_means,
+};
 use crate::config::{Config, Flatten, Suite};
 use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
@@ -224,11 +226,7 @@ impl CallsSuite {
         let golds = golds.map(|turn| scorer.score_turn(&turn.item, &turn.item.gold_answer()));
         let golds: Vec<TurnScore> = golds.collect();
         let (summary, of_golds) = (CallsSummary::new(&scores), CallsSummary::new(&golds));
-        let ceilings = ceilings(
-            &CallsSummary::NAMES,
-            &CallsSummary::LOWER_IS_BETTER,
-            |name| of_golds.value(name),
-        );
+        let ceilings = SUITE.ceilings(|name| of_golds.value(name));
         let by_file = self.files.measured(CallsSummary::NAMES, |range| {
             let summary = CallsSummary::new(&scores[range]);
             Ok(CallsSummary::NAMES.map(|name| summary.value(name)))
@@ -250,12 +248,7 @@ impl CallsSuite {
             ceilings: &ceilings,
             flat: is_flat.then_some(&unflattened),
         };
-        let notes = ceilings.iter().map(|ceiling| {
-            format!(
-                "calls.{}: the gold itself scores {:.4} on these rows",
-                ceiling.metric, ceiling.value
-            )
-        });
+        let notes = ceiling_notes(&SUITE, &ceilings);
         Ok(SuiteResult {
             metrics: named_means(Suite::of(&SUITE), &CallsSummary::NAMES, |name| {
                 summary.value(name)

@@ -23,11 +23,12 @@ use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_rows::text::Row;
 use tooltune_suites::operations::Outside;
-use tooltune_suites::{Estimate, SuiteInfo};
+use tooltune_suites::{Ceiling, Estimate, SuiteInfo};
 
 use super::by_file::ByFile;
 use super::generator::{GenerationRequest, Generator};
 use super::journal::Journal;
+use super::report_files::{METRICS_FILE, json_value, with_fields};
 use crate::config::{Config, EvalStrategy, SandboxConfig, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
@@ -63,6 +64,36 @@ pub struct SuiteResult {
 fn named_means(suite: Suite, names: &[&str], value: impl Fn(&str) -> Option<Estimate>) -> Metrics {
     let named = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
     names.iter().filter_map(named).collect()
+}
+
+impl SuiteResult {
+    /// The result with the metrics in which the gold of the same rows is not the best: in
+    /// `metrics.json`, and as notes.
+    ///
+    /// # Errors
+    ///
+    /// Never for what suites make.
+    fn with_ceilings(mut self, suite: &SuiteInfo, ceilings: &[Ceiling]) -> Result<Self, Error> {
+        if ceilings.is_empty() {
+            return Ok(self);
+        }
+        if let Some(metrics) = self.files.get_mut(METRICS_FILE) {
+            let fields = [("ceilings".to_owned(), json_value(&ceilings)?)];
+            *metrics = with_fields(metrics, fields.into_iter().collect())?;
+        }
+        self.notes.extend(ceiling_notes(suite, ceilings));
+        Ok(self)
+    }
+}
+
+/// A sentence for each metric in which the gold is not the best.
+fn ceiling_notes(suite: &SuiteInfo, ceilings: &[Ceiling]) -> impl Iterator<Item = String> {
+    ceilings.iter().map(|ceiling| {
+        format!(
+            "{}.{}: the gold itself scores {:.4} on these rows",
+            suite.name, ceiling.metric, ceiling.value
+        )
+    })
 }
 
 /// The files of a suite by their names in a checkpoint.

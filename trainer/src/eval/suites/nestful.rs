@@ -8,6 +8,7 @@ use serde_json::Value;
 use tooltune_grammar::GrammarOptions;
 use tooltune_rows::python::dumps;
 use tooltune_sandbox::SandboxError;
+use tooltune_suites::Ceiling;
 use tooltune_suites::nestful::{
     MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
     PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
@@ -52,6 +53,8 @@ pub(super) struct NestfulSuite {
     /// Whether sequences are held to the tools on offer, and what each then keeps to.
     constrained: bool,
     constraints: OnceCell<Vec<Option<TextConstraint>>>,
+    /// The metrics in which the golds are not the best, run once.
+    ceilings: OnceCell<Vec<Ceiling>>,
 }
 
 /// A sequence that a model wrote for a row; a line of `predictions.jsonl`.
@@ -145,6 +148,7 @@ impl NestfulSuite {
             max_new_tokens: eval.max_new_tokens,
             constrained: eval.constrained,
             constraints: OnceCell::new(),
+            ceilings: OnceCell::new(),
             react: config.react.then(|| ReactLimits {
                 max_steps: config.max_steps,
                 max_new_tokens: eval.max_new_tokens,
@@ -248,7 +252,8 @@ impl NestfulSuite {
                 report.n_failed_golds
             )
         });
-        Ok(SuiteResult {
+        let ceilings = self.ceilings()?;
+        let result = SuiteResult {
             metrics: named_means(Suite::of(&SUITE), &NestfulReport::NAMES, |name| {
                 report.value(name)
             }),
@@ -257,7 +262,25 @@ impl NestfulSuite {
             by_file,
             notes: failed_golds.into_iter().collect(),
             warnings: need_tools.into_iter().collect(),
-        })
+        };
+        result.with_ceilings(&SUITE, ceilings)
+    }
+
+    /// What the gold sequences score, which are run once.
+    ///
+    /// # Errors
+    ///
+    /// As [`NestfulSuite::score`].
+    fn ceilings(&self) -> Result<&[Ceiling], Error> {
+        if let Some(ceilings) = self.ceilings.get() {
+            return Ok(ceilings);
+        }
+        let texts: Vec<String> = self.rows.iter().map(NestfulRow::completion).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let (report, _) =
+            score_rows(&self.rows, &texts, Parser::JsonList, &*self.tools).map_err(of_tools)?;
+        let ceilings = SUITE.ceilings(|name| report.value(name));
+        Ok(self.ceilings.get_or_init(|| ceilings))
     }
 
     /// Runs a loop for each row to its end; a round writes the next text of every loop together.

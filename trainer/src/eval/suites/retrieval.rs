@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use tooltune_suites::Ceiling;
 use tooltune_suites::ranking::{RetrievalReport, retrieval_table};
 use tooltune_suites::retrieval::SUITE;
 
@@ -62,14 +63,33 @@ impl RetrievalSuite {
             });
         }
         let report = RetrievalReport::new(&golds)?;
-        Ok(SuiteResult {
+        let ceilings = self.ceilings()?;
+        let result = SuiteResult {
             metrics: named_means(Suite::of(&SUITE), SUITE.metrics, |name| report.value(name)),
             files: report_files(&report, &predictions)?,
             table: retrieval_table(&[("this run", &report)]),
             by_file: None,
             notes: Vec::new(),
             warnings: Vec::new(),
-        })
+        };
+        result.with_ceilings(&SUITE, &ceilings)
+    }
+
+    /// What the ranking scores that has all right documents of each query first.
+    fn ceilings(&self) -> Result<Vec<Ceiling>, Error> {
+        let texts = &self.0;
+        let n_documents = texts.document_ids.texts.len();
+        let perfect = (0..texts.queries().len()).map(|query| {
+            let gold = texts.relevant(query);
+            let mut scores = vec![0.0; n_documents];
+            for &document in &gold {
+                scores[document] = 1.0;
+            }
+            ranked_gold(&scores, &gold)
+        });
+        let perfect = perfect.collect::<Result<Vec<_>, _>>()?;
+        let report = RetrievalReport::new(&perfect)?;
+        Ok(SUITE.ceilings(|name| report.value(name)))
     }
 }
 

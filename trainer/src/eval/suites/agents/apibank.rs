@@ -258,6 +258,7 @@ impl AgentBenchmark for ApiBankBenchmark {
         }
         let report = ApiBankReport::new(&scores)?;
         Ok(AgentScores {
+            ceilings: Vec::new(),
             metrics: named_means(Suite::of(&APIBANK), &ApiBankReport::NAMES, |name| {
                 report.value(name)
             }),

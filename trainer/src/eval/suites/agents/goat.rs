@@ -7,7 +7,7 @@ use tooltune_agents::{Method, Outcome};
 use tooltune_rows::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
 use tooltune_suites::JudgeVerdict;
 use tooltune_suites::goat::{
-    Call, GoatReport, GoatSample, GoatScore, SUITE, answer_holds_facts, goat_table,
+    Call, GoatError, GoatReport, GoatSample, GoatScore, SUITE, answer_holds_facts, goat_table,
 };
 use tooltune_suites::ranking::{RetrievalReport, retrieval_table};
 
@@ -156,7 +156,10 @@ impl AgentBenchmark for GoatBenchmark {
             .collect::<Result<Vec<_>, _>>()?;
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
         let report = GoatReport::new(&scores)?;
+        let golds = self.trajectories.iter().map(gold_score);
+        let golds = GoatReport::new(&golds.collect::<Result<Vec<_>, _>>()?)?;
         Ok(AgentScores {
+            ceilings: SUITE.ceilings(|name| golds.value(name)),
             metrics: named_means(Suite::of(&SUITE), &GoatReport::NAMES, |name| {
                 report.value(name)
             }),
@@ -201,6 +204,19 @@ fn predicted(
         },
         outcome,
         score,
+    })
+}
+
+/// The score of the trajectory itself, whose answer is right where it holds its facts.
+fn gold_score(trajectory: &Trajectory) -> Result<GoatScore, GoatError> {
+    let gold: Vec<Call> = trajectory.calls.iter().map(Call::from).collect();
+    let facts = &trajectory.facts;
+    let holds = (!facts.is_empty()).then(|| answer_holds_facts(&trajectory.response, facts));
+    GoatScore::of(&GoatSample {
+        pred: &gold,
+        gold: &gold,
+        success: holds,
+        has_parse_error: false,
     })
 }
 

@@ -22,8 +22,8 @@ use tooltune_agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outco
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_rows::text::Conversation;
 use tooltune_rows::tools::ApiCatalogue;
-use tooltune_suites::JudgeVerdict;
 use tooltune_suites::goat::{APIBANK, GoatError, RESTBENCH, SUITE};
+use tooltune_suites::{Ceiling, JudgeVerdict};
 
 use self::suite::AgentSuite;
 use super::{Files, Metrics, SuiteKind};
@@ -159,6 +159,8 @@ pub(super) struct AgentScores {
     pub table: String,
     /// The means of each file, where the queries come from several.
     pub by_file: Option<ByFile>,
+    /// The metrics in which the gold is not the best.
+    pub ceilings: Vec<Ceiling>,
     /// The judge's verdicts, where one was asked.
     pub verdicts: Option<Vec<JudgeVerdict>>,
 }

@@ -122,6 +122,7 @@ impl AgentBenchmark for RestBenchBenchmark {
         }
         let report = RestBenchReport::new(&scores)?;
         Ok(AgentScores {
+            ceilings: Vec::new(),
             metrics: named_means(Suite::of(&RESTBENCH), &RestBenchReport::NAMES, |name| {
                 report.value(name)
             }),

@@ -137,14 +137,16 @@ impl AgentSuite {
             scores.report.insert("judge", json_value(&summary)?);
             scores.verdicts = Some(verdicts);
         }
-        Ok(Some(SuiteResult {
+        let ceilings = std::mem::take(&mut scores.ceilings);
+        let result = SuiteResult {
             files: scores.files()?,
             metrics: scores.metrics,
             table: scores.table,
             by_file: scores.by_file,
             notes,
             warnings: Vec::new(),
-        }))
+        };
+        result.with_ceilings(self.suite.info(), &ceilings).map(Some)
     }
 }
 

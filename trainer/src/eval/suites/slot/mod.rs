@@ -13,11 +13,11 @@ use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::NestedCompletion;
 use tooltune_rows::text::Row;
-use tooltune_suites::SentenceEncoder;
 use tooltune_suites::slot::{
     DatasetScore, RowScore, SUITE, ScoreError, SlotRow, before_after_rows, markdown_table,
     score_dataset, slot_means,
 };
+use tooltune_suites::{Ceiling, SentenceEncoder};
 
 use self::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::{EvalContext, LoadedSuite, Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult};
@@ -73,6 +73,8 @@ pub(super) struct SlotSuite {
     /// Whether answers keep to the rows' schemas, and the compiled ones.
     constrained: bool,
     constraints: OnceCell<Constraints>,
+    /// The metrics in which the golds are not the best, scored once.
+    ceilings: OnceCell<Vec<Ceiling>>,
     remarks: Vec<String>,
 }
 
@@ -127,6 +129,7 @@ impl SlotSuite {
             max_new_tokens: config.eval.max_new_tokens,
             constrained: config.eval.constrained,
             constraints: OnceCell::new(),
+            ceilings: OnceCell::new(),
             remarks: Vec::new(),
         })
     }
@@ -244,14 +247,41 @@ impl SlotSuite {
             .iter()
             .map(|(name, value)| format!("{name:<32} {value:.4}\n"));
         let table = values.collect::<String>() + &format!("{:<32} {}", "n", score.n);
-        Ok(SuiteResult {
+        let ceilings = match self.ceilings.get() {
+            Some(ceilings) => ceilings,
+            None => {
+                let found = self.gold_ceilings()?;
+                self.ceilings.get_or_init(|| found)
+            }
+        };
+        let result = SuiteResult {
             metrics,
             files,
             table,
             by_file,
             notes: Vec::new(),
             warnings: Vec::new(),
-        })
+        };
+        result.with_ceilings(&SUITE, ceilings)
+    }
+
+    /// What the golds of the rows score as completions.
+    fn gold_ceilings(&self) -> Result<Vec<Ceiling>, Error> {
+        let fields = self.rows.iter().map(slot_fields);
+        let fields = fields.collect::<Result<Vec<_>, Error>>()?;
+        let texts: Vec<String> = fields.iter().map(|slot| slot.gold.to_string()).collect();
+        let golds = fields.iter().zip(&texts).map(|(slot, raw)| SlotRow {
+            raw,
+            schema: &slot.json_schema,
+            gold: &slot.gold,
+        });
+        let (score, _) = score_dataset(&golds.collect::<Vec<_>>(), &*self.encoder)?;
+        let columns = score.overall.columns();
+        let of_name = |name: &str| {
+            let place = SUITE.metrics.iter().position(|known| *known == name)?;
+            columns.get(place).copied()
+        };
+        Ok(SUITE.ceilings(of_name))
     }
 }
 
