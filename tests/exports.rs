@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::bad_input::edit;
+use crate::support::fixture;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// A finished run of 4 steps in `run`.
@@ -420,4 +421,50 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
     workplace.write("eval/metrics.json", r#"{"accuracy": 1.0}"#);
     let said = refused("report run --eval eval");
     assert!(said.contains("the metrics of no suite"), "{said}");
+}
+
+/// What is handed on says what it is, and lies beside its tokenizer.
+#[test]
+fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
+    let workplace = trained();
+    let answer = workplace.run("export run --checkpoint last --to peft --output plain".split(' '));
+    assert!(
+        answer.stderr.contains("set model.hub_id"),
+        "{}",
+        answer.stderr
+    );
+    answer.success();
+    export(
+        &workplace,
+        "--set model.hub_id=org/tiny --to peft --output named",
+    );
+    export(
+        &workplace,
+        "--set model.hub_id=org/tiny --to merged --output merged",
+    );
+    let config: Value = serde_json::from_str(&workplace.read("named/adapter_config.json")).unwrap();
+    assert_eq!(config["base_model_name_or_path"], "org/tiny");
+    let tokenizer = fixture("tiny_chat_model").join("tokenizer.json");
+    let tokenizer = std::fs::read_to_string(tokenizer).unwrap();
+    let card = workplace.read("named/README.md");
+    assert_eq!(workplace.read("named/tokenizer.json"), tokenizer);
+    for said in [
+        "base_model: org/tiny\nlibrary_name: peft",
+        "| LoRA | r 2, alpha 4 |",
+        "| checkpoint | checkpoint-000004 |",
+        "| `data.train[0]` | train.jsonl (sha256 ",
+        "| at its checkpoint | slot.mean | ",
+        "learning_rate = 0.01",
+        "```jinja\n",
+        "from_pretrained(\"org/tiny\")",
+    ] {
+        assert!(card.contains(said), "{said:?} is not in\n{card}");
+    }
+    let merged = workplace.read("merged/README.md");
+    assert!(merged.contains("library_name: transformers"), "{merged}");
+    let plain = workplace.read("plain/README.md");
+    assert!(
+        !plain.contains("base_model:") && plain.contains("was not set"),
+        "{plain}"
+    );
 }

@@ -3,19 +3,21 @@
 //! With `--neutral` the scaling is folded into B and alpha becomes r: the same function in every
 //! server, whatever fields of the config it ignores.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{
-    Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules, save_adapter,
-    with_named_targets, write_gguf_adapter,
+    Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules,
+    save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
-use tooltune_checkpoints::merged::{MergeOptions, save_merged};
+use tooltune_checkpoints::merged::{MergeOptions, save_merged, tokenizer_files};
 use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_checkpoints::weights::FloatDtype;
 
 use crate::base_model::BaseModel;
+use crate::config::BaseModelSettings;
 use crate::error::Error;
 
 /// Which checkpoint of a run is meant.
@@ -175,6 +177,18 @@ pub enum Scaling {
     Neutral,
 }
 
+/// The file that says what an export is.
+const README: &str = "README.md";
+
+/// What goes with an adapter to another machine.
+#[derive(Debug, Clone, Copy)]
+pub struct HandedOn<'a> {
+    /// The base: its name on the hub, and the files of its tokenizer.
+    pub base: &'a BaseModelSettings,
+    /// The text of its README.md.
+    pub card: &'a str,
+}
+
 /// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors of `dtype`.
 ///
 /// Targets that a pattern or "all-linear" chose are listed by name, which every server reads;
@@ -189,6 +203,7 @@ pub fn export_peft(
     scaling: Scaling,
     dtype: FloatDtype,
     linear: Option<&[String]>,
+    handed: HandedOn<'_>,
     output: &Path,
 ) -> Result<(), Error> {
     let mut adapter = learned_adapter(checkpoint)?;
@@ -199,7 +214,20 @@ pub fn export_peft(
     let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
     adapter.config = with_named_targets(&adapter.config, &adapted, linear);
     let prompts = PromptFiles::read(checkpoint)?;
-    Ok(save_adapter(output, &adapter, dtype, &prompts)?)
+    let model = handed.base;
+    if let Some(hub_id) = &model.hub_id {
+        adapter.config.base_model_name_or_path = Some(hub_id.clone());
+    }
+    // The base may be elsewhere; then it keeps its tokenizer.
+    let mut beside = if model.model_name_or_path.exists() {
+        tokenizer_files(&model.model_name_or_path)?
+    } else {
+        BTreeMap::new()
+    };
+    beside.insert(README.to_owned(), handed.card.into());
+    Ok(save_adapter_beside(
+        output, &adapter, dtype, &prompts, &beside,
+    )?)
 }
 
 /// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp beside `base`, and what
@@ -235,6 +263,7 @@ pub fn export_merged(
     base: &BaseModel,
     dtype: FloatDtype,
     max_shard_bytes: u64,
+    card: &str,
     output: &Path,
 ) -> Result<(), Error> {
     let adapter = learned_adapter(checkpoint)?;
@@ -245,7 +274,9 @@ pub fn export_merged(
         TokenizerSource::Gguf(_) => Some(base.tokenizer.to_json()?),
     };
     let prompts = PromptFiles::read(checkpoint)?;
+    let beside = BTreeMap::from([(README.to_owned(), card.into())]);
     let options = MergeOptions {
+        beside: Some(&beside),
         max_shard_bytes,
         gguf_dtype: dtype,
         tokenizer_json: tokenizer_json.as_deref(),

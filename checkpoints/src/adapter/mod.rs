@@ -66,8 +66,27 @@ pub fn save_adapter(
     dtype: FloatDtype,
     prompts: &PromptFiles,
 ) -> Result<(), CheckpointError> {
+    save_adapter_beside(dir, adapter, dtype, prompts, &BTreeMap::new())
+}
+
+/// The same with further files by their names, such as those of the tokenizer.
+///
+/// # Errors
+///
+/// As [`save_adapter`]; a name that the adapter has, too.
+pub fn save_adapter_beside(
+    dir: &Path,
+    adapter: &Adapter,
+    dtype: FloatDtype,
+    prompts: &PromptFiles,
+    beside: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
-        write_adapter_files(staging, adapter, dtype, prompts)
+        write_adapter_files(staging, adapter, dtype, prompts)?;
+        let files = beside.iter();
+        files
+            .map(|(name, bytes)| write_file(&staging.join(name), bytes))
+            .collect()
     })
 }
 

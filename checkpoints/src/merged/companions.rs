@@ -4,6 +4,7 @@
 //! in training and is so in the copy. For a GGUF base they are written
 //! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -20,7 +21,8 @@ use crate::regular_file;
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 
-/// Files that are taken over as they are, where the base has them.
+/// Files that are taken over as they are, where the base has them; those of the tokenizer behind the
+/// first.
 const COPIED: [&str; 10] = [
     "generation_config.json",
     TOKENIZER,
@@ -45,7 +47,41 @@ pub(super) fn write(
         Some(home) => copy(dir, &home, files, options)?,
         None => write_from_gguf(dir, files, options)?,
     }
-    options.prompts.map_or(Ok(()), |prompts| prompts.write(dir))
+    options
+        .prompts
+        .map_or(Ok(()), |prompts| prompts.write(dir))?;
+    let beside = options.beside.into_iter().flatten();
+    beside
+        .map(|(name, bytes)| write_file(&dir.join(name), bytes))
+        .collect()
+}
+
+/// The files of the base at this path that its tokenizer needs, by their names; none of a GGUF file.
+///
+/// # Errors
+///
+/// - a file that cannot be read
+pub fn tokenizer_files(base: &Path) -> Result<BTreeMap<String, Vec<u8>>, CheckpointError> {
+    let Some(home) = home(base)? else {
+        return Ok(BTreeMap::new());
+    };
+    let mut files = BTreeMap::new();
+    for name in COPIED.into_iter().skip(1) {
+        let path = home.join(name);
+        if regular_file::is_there(&path)? {
+            files.insert(name.to_owned(), companion(&path, name)?);
+        }
+    }
+    Ok(files)
+}
+
+/// A file of the base as it is copied.
+fn companion(path: &Path, name: &str) -> Result<Vec<u8>, CheckpointError> {
+    if name == TOKENIZER {
+        tokenizer_without_dropout(path)
+    } else {
+        Ok(regular_file::read(path, TOKENIZER_BYTES)?)
+    }
 }
 
 /// The directory with the base's `config.json`; `None` for GGUF files, which carry their own.
@@ -98,12 +134,7 @@ fn copy(
         if !regular_file::is_there(&path)? {
             continue;
         }
-        let bytes = if name == TOKENIZER {
-            tokenizer_without_dropout(&path)?
-        } else {
-            regular_file::read(&path, TOKENIZER_BYTES)?
-        };
-        write_file(&dir.join(name), &bytes)?;
+        write_file(&dir.join(name), &companion(&path, name)?)?;
     }
     Ok(())
 }

@@ -8,6 +8,8 @@
 mod companions;
 mod delta;
 
+pub use companions::tokenizer_files;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,6 +35,8 @@ pub struct MergeOptions<'a> {
     pub tokenizer_json: Option<&'a str>,
     /// What training asked with; the chat template takes the place of the base's.
     pub prompts: Option<&'a PromptFiles>,
+    /// Further files by their names.
+    pub beside: Option<&'a BTreeMap<String, Vec<u8>>>,
 }
 
 impl Default for MergeOptions<'_> {
@@ -42,6 +46,7 @@ impl Default for MergeOptions<'_> {
             max_shard_bytes: 5_000_000_000,
             gguf_dtype: FloatDtype::BF16,
             tokenizer_json: None,
+            beside: None,
             prompts: None,
         }
     }

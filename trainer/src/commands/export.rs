@@ -5,13 +5,16 @@ use std::path::Path;
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::weights::FloatDtype;
 
-use super::print_line;
+use super::model_card::{Handed, model_card};
+use super::{eprint_line, print_line};
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
 use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
-use crate::export::{Scaling, compatibility_table, export_gguf, export_merged, export_peft};
+use crate::export::{
+    HandedOn, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
+};
 use crate::lora::linear_layers;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
@@ -36,7 +39,26 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             // The base may be elsewhere; then every module is named.
             let linear = BaseModel::open_shape(model).map(|shape| linear_layers(&shape));
             let dtype = dtype(args.dtype, FloatDtype::F32);
-            export_peft(&checkpoint, scaling, dtype, linear.ok().as_deref(), output)?;
+            let linear = linear.ok();
+            export_peft(
+                &checkpoint,
+                scaling,
+                dtype,
+                linear.as_deref(),
+                HandedOn {
+                    base: config.language_model()?,
+                    card: &model_card(&config, &checkpoint, Handed::Adapter)?,
+                },
+                output,
+            )?;
+            if config.language_model()?.hub_id.is_none() {
+                eprint_line(&format!(
+                    "{}: base_model_name_or_path is {}, a path of this machine; set model.hub_id to the \
+                     name of the base on the hub, as with --set model.hub_id=org/name",
+                    output.display(),
+                    config.language_model()?.model_name_or_path.display()
+                ))?;
+            }
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
@@ -48,7 +70,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             let shard = (args.max_shard_size * 1e9) as u64;
             let base = base()?;
             check_base(&checkpoint, &config, &base, true)?;
-            export_merged(&checkpoint, &base, dtype, shard, output)?;
+            let card = model_card(&config, &checkpoint, Handed::Merged)?;
+            export_merged(&checkpoint, &base, dtype, shard, &card, output)?;
         }
         ExportFormat::SentenceTransformers => {
             if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {

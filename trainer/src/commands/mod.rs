@@ -21,6 +21,7 @@ mod inspect;
 mod machine;
 mod manual;
 mod measured_loss;
+mod model_card;
 mod plan;
 mod reading;
 mod report;

@@ -12,6 +12,11 @@ settings! {
         /// [models.md](models.md) says what is read of them.
         #[schemars(extend("x-kind" = "path"))]
         pub model_name_or_path: PathBuf,
+        /// The model's name on the hub, such as "HuggingFaceTB/SmolLM2-135M-Instruct": an exported
+        /// adapter carries it as its `base_model_name_or_path`, in place of the path above, which
+        /// means nothing on another machine.
+        #[schemars(extend("x-on-resume" = "safe"))]
+        pub hub_id: Option<String>,
         /// Precision of what matrix products read: "bf16", "f32", or "auto": bf16 on GPUs and CPUs
         /// that multiply it (compute capability 8.0 or more; AVX-512 BF16), else f32. A GPU that
         /// does not multiply bf16 refuses "bf16". On other CPUs "bf16" is worth a try: with AVX2 it
