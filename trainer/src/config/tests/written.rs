@@ -129,6 +129,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "{table} is not in\n{resolved}"
         );
         let absent = [
+            "hub_id",
             "slot_prompt",
             "system",
             "chat_template",
