@@ -29,7 +29,8 @@ const MOST_OUTPUTS: usize = 4096;
 const SECONDS: f64 = 0.2;
 
 /// Share of that rate that whole steps reach: attention, norms, the optimizer and small products take
-/// their time, too. Measured with SmolLM2-135M in bf16 on two cores of a Zen 5.
+/// their time, too. Two probes of SmolLM2-135M on two busy cores gave .48 and .63 (2026-11-27); it is no
+/// more than a rough figure.
 const SHARE: f64 = 0.5;
 
 /// What a rate was taken from.
