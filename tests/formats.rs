@@ -195,3 +195,25 @@ fn a_run_that_can_learn_nothing_says_so_before_it_begins() {
     let said = workplace.run(other.split_whitespace()).success();
     assert!(!said.contains("LEARNED"), "{said}");
 }
+
+/// `inspect` shows a row of which nothing is learned, and ends as training does.
+#[test]
+fn a_row_of_which_nothing_is_learned_is_shown_and_refused() {
+    let turns = json!([
+        {"role": "user", "content": "Tide?"},
+        {"role": "assistant", "content": "Low.", "train": false},
+    ]);
+    let rows = format!("{}\n", json!({"messages": turns}));
+    let workplace = workplace(&rows);
+    let words = ["inspect", "auto.toml", "--row", "rows.jsonl:1"];
+    let shown = workplace.run(words);
+    assert_eq!(shown.status, Some(ROWS), "{}", shown.stderr);
+    assert!(shown.stdout.contains("0 learned"), "{}", shown.stdout);
+    assert!(
+        shown
+            .stderr
+            .contains("rows.jsonl:1: no token of the row would be learned"),
+        "{}",
+        shown.stderr
+    );
+}

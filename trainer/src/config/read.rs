@@ -197,8 +197,15 @@ impl Reader {
         let path = setting.path;
         let Value::List(nodes) = &node.value else {
             let message = format!("`{path}` must be a list, not {}", node.value.describe());
-            let help = match &node.value {
-                Value::Text(text) => format!("put it in brackets: [{text:?}]"),
+            let help = match (&node.value, words(target(items))) {
+                (Value::Text(text), Some(words)) if !words.contains(&text.as_str()) => {
+                    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+                    format!(
+                        "it is a list of {}, and {text:?} is none of them",
+                        words.join(", ")
+                    )
+                }
+                (Value::Text(text), _) => format!("put it in brackets: [{text:?}]"),
                 _ => "write its items in brackets, with commas between them".to_owned(),
             };
             return self.wrong(node, message, help);

@@ -264,6 +264,10 @@ fn values_out_of_range_are_refused() {
         ("checkpoint.save_total_limit=0", "at least 1"),
         ("device=gpu", "it can be \"cpu\""),
         ("log.report_to=[\"wandb\"]", "\"tensorboard\""),
+        (
+            "log.report_to=wandb",
+            "it is a list of \"tensorboard\", \"jsonl\"",
+        ),
         ("log.report_to=[\"jsonl\",\"jsonl\"]", "twice"),
         ("data.train=", "not a TOML value"),
         ("data.train=[\"a\"", "not a TOML value"),
