@@ -214,6 +214,13 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
         "1 mistake in",
     ];
     assert_refused(&workplace, &["train", "axolotl.yaml"], CONFIG, &said);
+    let dpo = LLAMA_FACTORY.replace("stage: sft", "stage: dpo");
+    workplace.write("dpo.yaml", dpo);
+    let said = [
+        "dpo.yaml: stage = \"dpo\"",
+        "supervised fine-tuning with LoRA",
+    ];
+    assert_refused(&workplace, &["init", "--from", "dpo.yaml"], CONFIG, &said);
     workplace.write("notes.yaml", "a: 1\nb: 2\n");
     let said = ["too few of its keys", "init --preset sft"];
     assert_refused(&workplace, &["init", "--from", "notes.yaml"], CONFIG, &said);

@@ -61,6 +61,9 @@ fn translated(path: &Path) -> Result<String, Error> {
             path.display()
         ))
     })?;
+    if let Some(refusal) = origin.refusal(&theirs) {
+        return Err(Error::Usage(format!("{}: {refusal}", path.display())));
+    }
     let run = path.file_stem().unwrap_or_default().to_string_lossy();
     let translation = translate(origin, &theirs, &run);
     eprint_line(&format!("{}: a config of {}", path.display(), origin.name))?;

@@ -18,6 +18,12 @@ pub struct Origin {
     pub name: String,
     keys: BTreeMap<String, Rule>,
     left_out: BTreeMap<String, String>,
+    /// What it does where a file is silent, by the setting here, where that is not our default.
+    defaults: BTreeMap<String, Value>,
+    #[serde(default)]
+    alpha_is_twice_the_rank: bool,
+    /// The only values of a key beside which the rest of a file means something here.
+    only: BTreeMap<String, Vec<String>>,
 }
 
 /// What becomes of a key.
@@ -63,6 +69,22 @@ static ORIGINS: LazyLock<Vec<Origin>> = LazyLock::new(|| {
 const ENOUGH_KEYS: usize = 3;
 
 impl Origin {
+    /// What a file asks for that is not done here, such as training by preferences.
+    pub fn refusal(&self, theirs: &Map<String, Value>) -> Option<String> {
+        let mut others = theirs.iter().filter_map(|(key, value)| {
+            let allowed = self.only.get(key)?;
+            let word = word_of(value);
+            let is_silent = value.is_null() || word.is_empty();
+            (!is_silent && !allowed.contains(&word)).then(|| format!("{key} = {}", shown(value)))
+        });
+        let asked = others.next()?;
+        Some(format!(
+            "{asked}: supervised fine-tuning with LoRA is what is done here, and this file of {} asks \
+             for something else",
+            self.name
+        ))
+    }
+
     fn knows(&self, key: &str) -> bool {
         self.keys.contains_key(key) || self.left_out.contains_key(key)
     }
@@ -106,6 +128,7 @@ pub fn translate(origin: &Origin, theirs: &Map<String, Value>, run: &str) -> Tra
     for (key, value) in theirs {
         translation.take(origin, key, value);
     }
+    translation.defaults_of(origin);
     translation.complete(run);
     translation
 }
@@ -132,10 +155,7 @@ impl Translation {
         if rule.rows {
             return self.rows(key, rule, value);
         }
-        let word = match value {
-            Value::String(text) => text.to_lowercase(),
-            other => other.to_string(),
-        };
+        let word = word_of(value);
         let ours = rule.words.as_ref().and_then(|words| words.get(&word));
         match (ours, rule.words.is_none() || rule.else_same) {
             (Some(ours), _) => self.set(key, &rule.to, ours.clone()),
@@ -154,6 +174,37 @@ impl Translation {
                 });
                 self.left.push(format!("{key} = {}: {why}", shown(value)));
             }
+        }
+    }
+
+    /// Writes down what the program does where its file is silent.
+    fn defaults_of(&mut self, origin: &Origin) {
+        let has = |settings: &Map<String, Value>, to: &str| {
+            let (table, key) = to.split_once('.').unwrap_or(("", to));
+            settings
+                .get(table)
+                .is_some_and(|table| table.get(key).is_some())
+        };
+        let default = format!("(default of {})", origin.name);
+        for (to, value) in &origin.defaults {
+            let is_said = match to.as_str() {
+                "train.warmup_ratio" => has(&self.settings, "train.warmup_steps"),
+                "train.num_train_epochs" => has(&self.settings, "train.max_steps"),
+                _ => false,
+            };
+            if !is_said && !has(&self.settings, to) {
+                self.set(&default, to, value.clone());
+            }
+        }
+        let rank = self
+            .settings
+            .get("lora")
+            .and_then(|lora| lora["r"].as_u64());
+        if let Some(rank) = rank
+            && origin.alpha_is_twice_the_rank
+            && !has(&self.settings, "lora.lora_alpha")
+        {
+            self.set(&default, "lora.lora_alpha", json!(2 * rank));
         }
     }
 
@@ -329,6 +380,14 @@ fn listed(value: &Value) -> Value {
     }
 }
 
+/// A value as the tables spell it.
+fn word_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.to_lowercase(),
+        other => other.to_string(),
+    }
+}
+
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -473,6 +532,14 @@ mod tests {
                     origin.name
                 );
                 assert!(!origin.left_out.contains_key(key), "{}: {key}", origin.name);
+            }
+            for to in origin.defaults.keys() {
+                let (table, name) = to.split_once('.').expect(to);
+                assert!(
+                    schema::keys_of(table).contains(&name),
+                    "{}: {to}",
+                    origin.name
+                );
             }
         }
     }
