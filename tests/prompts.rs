@@ -92,8 +92,10 @@ fn a_prompt_of_the_users_is_that_of_training_texts_requests_and_exports() {
 
     // An export alone asks as training did.
     assert_eq!(asked(&workplace, "adapter --data dev.jsonl"), prompt);
-    let text = asked(&workplace, "adapter --text Hallo");
-    assert!(text.contains("user\nRead: Hallo\nSchema: "), "{text}");
+    workplace.write("schema.json", "{\"type\": \"object\"}");
+    let text = asked(&workplace, "adapter --text Hallo --schema schema.json");
+    let wanted = "user\nRead: Hallo\nSchema: {\"type\":\"object\"}<|im_end|>";
+    assert!(text.contains(wanted), "{text}");
 
     // Another text under the same name is another prompt.
     workplace.write("mine.jinja", PROMPT.replace("Read", "Hear"));
