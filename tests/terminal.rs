@@ -212,14 +212,18 @@ fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
 #[test]
 fn a_loss_that_rises_to_many_times_its_best_is_told_while_the_run_goes_on() {
     let workplace = Workplace::new();
+    // One row is learned soon; the rate rises until it is unlearned.
+    let rows = workplace.read("train.jsonl");
+    workplace.write("train.jsonl", rows.lines().next().expect("a row"));
     let answer: Answer = Answer::of(
         crate::workplace::tooltune()
             .env("RUST_LOG", "warn")
             .current_dir(workplace.folder())
             .args(
-                "train config.toml --set train.max_steps=30 --set train.learning_rate=1 --set lora.lora_alpha=64 \
-                 --set train.lr_scheduler_type=constant --set train.max_grad_norm=0 \
-                 --set eval.eval_strategy=no"
+                "train config.toml --set train.max_steps=400 --set train.learning_rate=0.15 \
+                 --set train.lr_scheduler_type=constant_with_warmup --set train.warmup_steps=400 \
+                 --set train.per_device_train_batch_size=1 --set train.max_grad_norm=0 \
+                 --set lora.r=64 --set lora.lora_alpha=64 --set eval.eval_strategy=no"
                     .split_whitespace(),
             ),
     );
