@@ -135,9 +135,8 @@ fn constraints(
             all.len()
         ))?;
     }
-    match constraints.line(all.len()) {
-        Some(line) => eprint_line(&line)?,
-        None => {}
+    if let Some(line) = constraints.line(all.len()) {
+        eprint_line(&line)?;
     }
     Ok(constraints)
 }

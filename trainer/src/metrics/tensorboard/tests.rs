@@ -150,12 +150,10 @@ fn read(file: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>
 
 /// The plugin data of a summary of events with a tag: its name and its content.
 fn plugin(events: &[Vec<u8>], tag: &str) -> Option<(String, Vec<u8>)> {
-    let values = events
+    let mut values = events
         .iter()
         .filter_map(|event| field(&field(event, 5)?, 1));
-    let value = values
-        .filter(|value| field(value, 1).as_deref() == Some(tag.as_bytes()))
-        .next_back()?;
+    let value = values.rfind(|value| field(value, 1).as_deref() == Some(tag.as_bytes()))?;
     let plugin = field(&field(&value, 9)?, 1)?;
     let name = String::from_utf8(field(&plugin, 1)?).ok()?;
     Some((name, field(&plugin, 2).unwrap_or_default()))
