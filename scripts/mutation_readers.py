@@ -171,7 +171,8 @@ def readers() -> list[Reader]:
     gguf = setting("model.model_name_or_path", "tiny.gguf")
     resume = ["train", "config.toml"]
     return [
-        *[rows(form, form) for form in ["messages", "slot", "sharegpt", "alpaca"]],
+        *[rows(form, form) for form in ["messages", "slot", "alpaca"]],
+        rows("sharegpt", "sharegpt", *tools),
         rows("completion", "prompt-completion"),
         rows("calls", "messages", *tools),
         rows("xlam", "xlam", *tools),
