@@ -313,7 +313,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
         "retrieval.mrr_at_10 - goat.parse_error_rate",
     ];
     let ranked = workplace.run(select).success();
-    assert!(ranked.contains("BEST is now run/checkpoint-"), "{ranked}");
+    assert!(ranked.contains("BEST stays run/checkpoint-"), "{ranked}");
     let select = workplace.run(["select", "run", "--metric", "2 + goat.sa"]);
     assert!(
         select.stderr.contains("no kept checkpoint"),
