@@ -83,10 +83,8 @@ pub fn save_adapter_beside(
 ) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
         write_adapter_files(staging, adapter, dtype, prompts)?;
-        let files = beside.iter();
-        files
-            .map(|(name, bytes)| write_file(&staging.join(name), bytes))
-            .collect()
+        let mut files = beside.iter();
+        files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
     })
 }
 

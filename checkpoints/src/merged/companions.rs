@@ -50,10 +50,8 @@ pub(super) fn write(
     options
         .prompts
         .map_or(Ok(()), |prompts| prompts.write(dir))?;
-    let beside = options.beside.into_iter().flatten();
-    beside
-        .map(|(name, bytes)| write_file(&dir.join(name), bytes))
-        .collect()
+    let mut beside = options.beside.into_iter().flatten();
+    beside.try_for_each(|(name, bytes)| write_file(&dir.join(name), bytes))
 }
 
 /// The files of the base at this path that its tokenizer needs, by their names; none of a GGUF file.

@@ -154,7 +154,7 @@ fn operations(plan: &Plan, model: &DecoderConfig) -> f64 {
 fn products_per_second(model: &DecoderConfig, compute_dtype: ComputeDtype, device: &Device) -> f64 {
     let (inputs, outputs) = (
         model.hidden_size,
-        model.intermediate_size.min(MOST_OUTPUTS).max(1),
+        model.intermediate_size.clamp(1, MOST_OUTPUTS),
     );
     let values = vec![0.01; inputs * outputs];
     let linear = StackedLinear {
