@@ -149,7 +149,8 @@ class Reader:
 
 
 def inspect(config: str, *more: str) -> list[str]:
-    return ["inspect", config, *more]
+    # A folder of its own: others may hold a run of another config by now.
+    return ["inspect", config, *setting("train.output_dir", "inspected"), *more]
 
 
 def setting(key: str, value: object) -> list[str]:

@@ -134,30 +134,6 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
     }
 }
 
-/// The examples of a trajectory are those of its line.
-#[test]
-fn a_trajectory_is_inspected_by_its_line() {
-    let workplace = workplace();
-    let shown = |row: &str| {
-        let words = [
-            "inspect",
-            "global.toml",
-            "--format",
-            "json",
-            "-n",
-            "20",
-            "--row",
-        ];
-        lines(&workplace.run(words.into_iter().chain([row])).success())
-    };
-    let all = shown("2");
-    assert!(all.len() > 1, "{}", all.len());
-    let id = all[0]["id"].as_str().unwrap();
-    let (place, _) = id.rsplit_once('/').unwrap();
-    assert_eq!(shown(place).len(), all.len());
-    assert_eq!(shown(id), all[..1]);
-}
-
 #[test]
 fn documents_beside_the_gold_ones_can_be_those_that_the_retriever_ranks_highest() {
     let workplace = workplace();

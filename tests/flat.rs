@@ -240,7 +240,7 @@ fn tools_and_their_calls_are_shown_flat_and_trajectories_refuse() {
         &template,
     ];
     let calls = "--set data.format=messages --set data.train=[\"calls.jsonl\"] --set eval.suites=[] \
-                 --set eval.metric_for_best_model=loss --set eval.eval_strategy=no \
+                 --set eval.metric_for_best_model=loss --set eval.eval_strategy=no --set data.eval=[] \
                  --set train.output_dir=other";
     let shown = workplace.run(
         inspect

@@ -187,8 +187,7 @@ pub struct InspectArgs {
     /// Rows to show.
     #[arg(short = 'n', long, default_value_t = 3)]
     pub rows: usize,
-    /// Show this row alone: its line number, or file:line; of a trajectory all its examples, or one by
-    /// file:line/name.
+    /// Show this row alone: its line number, or file:line.
     #[arg(long)]
     pub row: Option<String>,
     /// How to print.

@@ -89,19 +89,9 @@ fn refuse_as_plan(mut config: Config, device: &Device) -> Result<(), Error> {
     prepare_run(&config, device).map(drop)
 }
 
-/// Whether a row is the one that is asked for, by its line or by file and line; a trajectory is the
-/// line of all its examples, such as `rows.jsonl:3/plan-1`.
 fn is_wanted(args: &InspectArgs, row: &Row) -> bool {
-    let Some(wanted) = args.row.as_deref() else {
-        return true;
-    };
-    let (file, line) = row.id.rsplit_once(':').unwrap_or(("", &row.id));
-    let of_trajectory = line.split('/').next().unwrap_or(line);
-    let is_line = |asked: &str| asked == line || asked == of_trajectory;
-    match wanted.rsplit_once(':') {
-        None => is_line(wanted),
-        Some((of_file, asked)) => of_file == file && is_line(asked),
-    }
+    let Some(wanted) = &args.row else { return true };
+    row.id == *wanted || row.id.rsplit(':').next() == Some(wanted)
 }
 
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
