@@ -1,6 +1,6 @@
 //! Holds the suites: each is opened once, evaluated with any model, and scored again from its files.
 //!
-//! A suite is a file or folder here and a line of [`KINDS`]; what others have to know of it stands
+//! A suite is a file or folder here and a line of `KINDS`; what others have to know of it stands
 //! in the registry of `tooltune_suites`.
 
 mod agents;

@@ -1,6 +1,6 @@
 //! The table `[eval]`, and a file for the table of each suite that has one.
 //!
-//! A table says itself what is wrong with it ([`SuiteTable`]); a new one is a file here, a field of
+//! A table says itself what is wrong with it (`SuiteTable`); a new one is a file here, a field of
 //! [`EvalConfig`] and a line of each of the two lists below it.
 
 mod agents;
