@@ -70,8 +70,8 @@ pub const TEMPLATE_LITERAL_BYTES: usize = 1 << 20;
 pub const TEMPLATE_STEPS: u64 = 10_000_000;
 
 /// The most steps of all renderings of one row, 32 bytes of their texts being one more: about ten
-/// seconds. A chat of 3,000 messages, every second of them learned, stays below.
-pub const ROW_STEPS: u64 = 60_000_000;
+/// seconds. A chat of 2,000 messages, every second of them learned, stays below.
+pub const ROW_STEPS: u64 = 100_000_000;
 
 /// The most bytes of the texts and lists that one rendering makes, in sum: that is also what it can
 /// hold at once. A conversation of a hundred messages makes less than one MiB.
@@ -85,8 +85,8 @@ pub const TEMPLATE_READ_BYTES: usize = 1 << 30;
 /// most 127.
 pub const TEMPLATE_VALUE_LEVELS: usize = 256;
 
-/// The most bytes of the text that a template writes, and of a text that is read as tokens: about a
-/// million tokens, more than any model reads, for which a tokenizer takes about a GiB.
+/// The most bytes of the text that a template writes, and of a text that is read as tokens: about
+/// two million tokens, more than any model reads, for which a tokenizer takes about two GiB.
 pub const TEMPLATE_TEXT_BYTES: usize = 8 << 20;
 
 /// The most levels of a `tokenizer.json`. Those of models have seven.

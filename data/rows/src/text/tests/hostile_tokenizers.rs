@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::budgets::{TOKENIZER_LEVELS, TOKENIZER_STEPS};
+use crate::budgets::{TEMPLATE_TEXT_BYTES, TOKENIZER_LEVELS, TOKENIZER_STEPS};
 
 /// The file of a tiny tokenizer with a change, opened.
 fn opened(change: impl Fn(&mut Value)) -> Result<Tokenizer, DataError> {
@@ -154,7 +154,7 @@ fn a_long_text_is_measured_and_read_where_its_normalizer_does_little() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("TOKENIZER_TEXT_BYTES"), "{error}");
-    let error = self::tokenizer().encode(&"a".repeat((4 << 20) + 1));
+    let error = self::tokenizer().encode(&"a".repeat(TEMPLATE_TEXT_BYTES + 1));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("TEMPLATE_TEXT_BYTES"), "{error}");
 }

@@ -27,11 +27,11 @@ fn prepared(row: &Row, template: &ChatTemplate, train_on: TrainOn) -> Result<usi
 }
 
 #[test]
-fn every_turn_of_a_chat_of_three_thousand_messages_is_learned() {
-    let chat = chat(1_500);
+fn every_turn_of_a_chat_of_two_thousand_messages_is_learned() {
+    let chat = chat(1_000);
     assert_eq!(
         prepared(&chat, &chatml(), TrainOn::Assistant).unwrap(),
-        1_500
+        1_000
     );
     assert_eq!(
         prepared(&chat, &chatml(), TrainOn::LastAssistant).unwrap(),
