@@ -69,8 +69,8 @@ pub const TEMPLATE_LITERAL_BYTES: usize = 1 << 20;
 /// second. A conversation of a hundred messages takes some ten thousand.
 pub const TEMPLATE_STEPS: u64 = 10_000_000;
 
-/// The most steps of all renderings of one row, 32 bytes of their texts being one more: about ten
-/// seconds. A chat of 2,000 messages, every second of them learned, stays below.
+/// The most steps of all renderings of one row, 32 bytes of their texts being one more: about half
+/// a minute. A chat of 2,000 messages, every second of them learned, stays below.
 pub const ROW_STEPS: u64 = 100_000_000;
 
 /// The most bytes of the texts and lists that one rendering makes, in sum: that is also what it can
