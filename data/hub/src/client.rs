@@ -6,7 +6,9 @@
 use std::io::Read;
 use std::time::Duration;
 
-use tooltune_endpoint::http::{Blots, HttpFault, Origin, excerpt, redirect_target, without_secrets};
+use tooltune_endpoint::http::{
+    Blots, HttpFault, Origin, excerpt, redirect_target, without_secrets,
+};
 use ureq::http::header::{AUTHORIZATION, LOCATION};
 use ureq::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
@@ -171,10 +173,14 @@ impl Refused {
 
     /// Seconds that the server asks to wait.
     fn asks_to_wait(&self) -> Option<u64> {
-        let after = self.header("retry-after").and_then(|text| text.trim().parse().ok());
+        let after = self
+            .header("retry-after")
+            .and_then(|text| text.trim().parse().ok());
         let of_limit = || {
             let limit = self.header("ratelimit")?;
-            let part = limit.split(';').find_map(|part| part.trim().strip_prefix("t="));
+            let part = limit
+                .split(';')
+                .find_map(|part| part.trim().strip_prefix("t="));
             part.and_then(|seconds| seconds.parse().ok())
         };
         after.or_else(of_limit)
@@ -194,7 +200,9 @@ impl Client {
         }
         let url: Uri = settings.endpoint.parse().map_err(|_| bad_endpoint())?;
         let origin = Origin::of(&url).ok_or_else(bad_endpoint)?;
-        let of_public = PUBLIC_HUB.iter().filter_map(|url| Origin::of(&url.parse().ok()?));
+        let of_public = PUBLIC_HUB
+            .iter()
+            .filter_map(|url| Origin::of(&url.parse().ok()?));
         let public: Vec<Origin> = of_public.collect();
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -315,7 +323,8 @@ impl Client {
                 reason: reason.to_owned(),
             })
         };
-        let mut url: Uri = (outgoing.url.parse()).map_err(|_| no_hub(&outgoing.url, "is no address"))?;
+        let mut url: Uri =
+            (outgoing.url.parse()).map_err(|_| no_hub(&outgoing.url, "is no address"))?;
         let mut of_hub = HeaderMap::new();
         for _ in 0..MAX_REDIRECTS {
             let mut incoming = self.exchange(outgoing, &url)?;
@@ -335,7 +344,10 @@ impl Client {
             self.check_redirect(&url, &target).map_err(Failure::Final)?;
             url = target;
         }
-        Err(no_hub(&outgoing.url, "leads from one address to the next without end"))
+        Err(no_hub(
+            &outgoing.url,
+            "leads from one address to the next without end",
+        ))
     }
 
     fn check_redirect(&self, from: &Uri, to: &Uri) -> Result<(), HubError> {
@@ -354,7 +366,11 @@ impl Client {
     fn refused(&self, mut incoming: Incoming) -> Refused {
         let mut bytes = Vec::new();
         // What cannot be read is no more than missing from a message.
-        let _ = incoming.body.as_reader().take(MAX_ERROR_BYTES).read_to_end(&mut bytes);
+        let _ = incoming
+            .body
+            .as_reader()
+            .take(MAX_ERROR_BYTES)
+            .read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let of_json = serde_json::from_str::<serde_json::Value>(&text).ok();
         let of_json = of_json.and_then(|body| body["error"].as_str().map(str::to_owned));
@@ -397,7 +413,9 @@ impl Client {
                 return Err(failure);
             }
             let doubled = self.patience.between * 2_u32.saturating_pow(n_failed - 1);
-            let wait = wait.map_or(doubled, Duration::from_secs).min(self.patience.longest);
+            let wait = wait
+                .map_or(doubled, Duration::from_secs)
+                .min(self.patience.longest);
             let why = match &failure {
                 Failure::Fault(fault) => fault.to_string(),
                 Failure::Refused(refused) => format!("{} answers {}", refused.url, refused.status),
@@ -417,7 +435,9 @@ impl Client {
         outgoing: &Outgoing<'_>,
         told: Listener<'_>,
     ) -> Result<(serde_json::Value, HeaderMap), Failure> {
-        self.trying(told, || self.json_once(outgoing).map_err(|failure| (failure, false)))
+        self.trying(told, || {
+            self.json_once(outgoing).map_err(|failure| (failure, false))
+        })
     }
 
     /// The same, sent once.
@@ -439,10 +459,13 @@ impl Client {
             })
         };
         if bytes.len() as u64 > MAX_ANSWER_BYTES {
-            return Err(no_hub(format!("answers with more than {MAX_ANSWER_BYTES} bytes")));
+            return Err(no_hub(format!(
+                "answers with more than {MAX_ANSWER_BYTES} bytes"
+            )));
         }
         let value = serde_json::from_slice(&bytes);
-        let value = value.map_err(|error| no_hub(format!("answers with what is no JSON ({error})")))?;
+        let value =
+            value.map_err(|error| no_hub(format!("answers with what is no JSON ({error})")))?;
         Ok((value, incoming.headers))
     }
 }

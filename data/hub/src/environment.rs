@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tooltune_rows::budgets::Limit;
 use tooltune_rows::regular_file;
 
+use crate::budgets::TOKEN_BYTES;
 use crate::error::HubError;
 
 /// The value of an environment variable, by its name; absent where it is not set.
@@ -13,9 +13,6 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The hub itself.
 const HUB: &str = "https://huggingface.co";
-
-/// The most bytes of the file that holds a token. Tokens have some 40.
-const TOKEN_BYTES: Limit = Limit::new("TOKEN_BYTES", 64 << 10);
 
 /// Where to ask, what to say who asks, and where files are kept.
 #[derive(Clone, PartialEq, Eq)]
@@ -155,10 +152,19 @@ mod tests {
     fn the_variables_of_huggingface_hub_say_where_things_are() {
         for (variables, cache) in [
             (&[("HOME", "/h")][..], "/h/.cache/huggingface/hub"),
-            (&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
+            (
+                &[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")],
+                "/x/huggingface/hub",
+            ),
             (&[("HOME", "/h"), ("HF_HOME", "~/hf")], "/h/hf/hub"),
-            (&[("HOME", "/h"), ("HF_HUB_CACHE", "$HOME/a/${NO}")], "/h/a/${NO}"),
-            (&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HOME", "/n")], "/old"),
+            (
+                &[("HOME", "/h"), ("HF_HUB_CACHE", "$HOME/a/${NO}")],
+                "/h/a/${NO}",
+            ),
+            (
+                &[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HOME", "/n")],
+                "/old",
+            ),
         ] {
             let settings = settings(variables).expect("reads");
             assert_eq!(settings.cache, Path::new(cache), "{variables:?}");
@@ -188,7 +194,10 @@ mod tests {
             settings(&variables).expect("reads").token
         };
         assert_eq!(token(&[]).as_deref(), Some("hf_of_file"));
-        assert_eq!(token(&[("HF_TOKEN", "hf_of_variable")]).as_deref(), Some("hf_of_variable"));
+        assert_eq!(
+            token(&[("HF_TOKEN", "hf_of_variable")]).as_deref(),
+            Some("hf_of_variable")
+        );
         assert_eq!(token(&[("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
     }
 }

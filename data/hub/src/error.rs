@@ -24,7 +24,9 @@ pub enum HubError {
     },
 
     /// `HF_ENDPOINT` is no address.
-    #[error("HF_ENDPOINT {given:?} is no address; give scheme and host, such as https://huggingface.co")]
+    #[error(
+        "HF_ENDPOINT {given:?} is no address; give scheme and host, such as https://huggingface.co"
+    )]
     BadEndpoint {
         /// What it says, without secrets.
         given: String,
@@ -163,6 +165,10 @@ pub enum HubError {
     )]
     NoToken,
 
+    /// An upload where nothing may be asked.
+    #[error("an upload needs a network, and HF_HUB_OFFLINE is set; unset it, or upload elsewhere")]
+    OfflineUpload,
+
     /// Too many requests, also after waiting.
     #[error(
         "{endpoint} answers that there are too many requests, also after {waited} s; try again \
@@ -224,7 +230,9 @@ pub enum HubError {
     },
 
     /// A file whose name would lead out of its folder.
-    #[error("{repo} has a file {path:?}, which cannot lie in a folder; tell the owner to rename it")]
+    #[error(
+        "{repo} has a file {path:?}, which cannot lie in a folder; tell the owner to rename it"
+    )]
     UnsafePath {
         /// The repository.
         repo: RepoName,

@@ -21,6 +21,7 @@
 //! assert!(HubName::of_model("models/smollm2-135m").expect("no mistake").is_none());
 //! ```
 
+mod budgets;
 mod cache;
 mod choice;
 mod client;

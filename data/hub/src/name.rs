@@ -7,7 +7,12 @@ use thiserror::Error;
 
 /// First parts of a path that no user and no organisation of the hub is called.
 const NEVER_AN_OWNER: [&str; 6] = [
-    "models", "datasets", "spaces", "kernels", "buckets", "collections",
+    "models",
+    "datasets",
+    "spaces",
+    "kernels",
+    "buckets",
+    "collections",
 ];
 
 /// Ends of names that are files and no repositories.
@@ -111,10 +116,14 @@ impl RepoName {
             return Err(bad("holds -- or .., which no name of the hub has"));
         }
         if id.ends_with(".git") {
-            return Err(bad("ends with .git, which is no part of the name; leave it out"));
+            return Err(bad(
+                "ends with .git, which is no part of the name; leave it out",
+            ));
         }
         if NEVER_AN_OWNER.contains(&owner) {
-            return Err(bad("begins with the name of a kind; write owner/name behind it"));
+            return Err(bad(
+                "begins with the name of a kind; write owner/name behind it",
+            ));
         }
         Ok(Self {
             kind,
@@ -212,7 +221,10 @@ impl HubName {
         if let Some(rest) = text.strip_prefix(SCHEME) {
             let rest = rest.strip_prefix("models/").unwrap_or(rest);
             if rest.starts_with("datasets/") {
-                return Err(NameError::new(text, "is a data set, where a model is wanted"));
+                return Err(NameError::new(
+                    text,
+                    "is a data set, where a model is wanted",
+                ));
             }
             return Self::model_in(rest)
                 .map(Some)
@@ -282,9 +294,9 @@ impl HubName {
             return Ok(None);
         };
         let bad = |reason| NameError::new(text, reason);
-        let rest = rest.strip_prefix("datasets/").ok_or_else(|| {
-            bad("is no data set; write hf://datasets/owner/name/file.jsonl")
-        })?;
+        let rest = rest
+            .strip_prefix("datasets/")
+            .ok_or_else(|| bad("is no data set; write hf://datasets/owner/name/file.jsonl"))?;
         let (repo, revision, path) = split(RepoKind::Dataset, rest).map_err(|e| bad(e.reason))?;
         let repo = RepoName::new(RepoKind::Dataset, repo).map_err(|e| bad(e.reason))?;
         // Which files there are, the hub says.
@@ -363,9 +375,10 @@ fn split(kind: RepoKind, text: &str) -> Result<Split<'_>, NameError> {
     };
     let parts: Vec<&str> = rest.splitn(4, '/').collect();
     let (revision, path) = match parts.as_slice() {
-        ["refs", "pr" | "convert", name, path @ ..] => {
-            (format!("refs/{}/{name}", parts[1]), path.first().map(|p| (*p).to_owned()))
-        }
+        ["refs", "pr" | "convert", name, path @ ..] => (
+            format!("refs/{}/{name}", parts[1]),
+            path.first().map(|p| (*p).to_owned()),
+        ),
         [revision, path @ ..] => {
             let revision = percent_decode_str(revision).decode_utf8();
             let revision = revision.map_err(|_| bad("has a revision that is no UTF-8"))?;
@@ -374,16 +387,18 @@ fn split(kind: RepoKind, text: &str) -> Result<Split<'_>, NameError> {
         }
         [] => (String::new(), None),
     };
-    let revision = checked_revision(&revision).ok_or_else(|| {
-        bad("has no revision behind its @; write a branch, a tag or a commit")
-    })?;
+    let revision = checked_revision(&revision)
+        .ok_or_else(|| bad("has no revision behind its @; write a branch, a tag or a commit"))?;
     Ok((repo, Some(revision), path))
 }
 
 /// A revision that git takes for one, and that stays below a folder.
 pub(crate) fn checked_revision(text: &str) -> Option<String> {
-    let is_good = |c: char| !c.is_control() && !matches!(c, ' ' | '~' | '^' | '?' | '*' | '[' | '\\');
-    let has_parts = text.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+    let is_good =
+        |c: char| !c.is_control() && !matches!(c, ' ' | '~' | '^' | '?' | '*' | '[' | '\\');
+    let has_parts = text
+        .split('/')
+        .all(|part| !part.is_empty() && !part.starts_with('.'));
     let is_revision = has_parts && text.len() <= 250 && text.chars().all(is_good);
     (is_revision && !text.contains("..")).then(|| text.to_owned())
 }
@@ -429,10 +444,25 @@ mod tests {
             ("hf://models/a/b@v1.0", "a/b", Some("v1.0"), Part::Model),
             ("a/b@refs/pr/3", "a/b", Some("refs/pr/3"), Part::Model),
             ("a/b@my%2Fbranch", "a/b", Some("my/branch"), Part::Model),
-            ("a/b:Q4_K_M", "a/b", None, Part::Quantisation("Q4_K_M".into())),
-            ("a/b@x:Q8_0", "a/b", Some("x"), Part::Quantisation("Q8_0".into())),
+            (
+                "a/b:Q4_K_M",
+                "a/b",
+                None,
+                Part::Quantisation("Q4_K_M".into()),
+            ),
+            (
+                "a/b@x:Q8_0",
+                "a/b",
+                Some("x"),
+                Part::Quantisation("Q8_0".into()),
+            ),
             ("a/b/c.gguf", "a/b", None, Part::File("c.gguf".into())),
-            ("a/b@x/d/c.gguf", "a/b", Some("x"), Part::File("d/c.gguf".into())),
+            (
+                "a/b@x/d/c.gguf",
+                "a/b",
+                Some("x"),
+                Part::File("d/c.gguf".into()),
+            ),
         ] {
             let name = model(text).unwrap_or_else(|| panic!("{text} is a name"));
             assert_eq!(name.repo.id, id, "{text}");
@@ -472,7 +502,10 @@ mod tests {
         assert_eq!(rows("data/train.jsonl"), None);
         let name = rows("hf://datasets/a/b/d/train.jsonl").expect("a name");
         assert_eq!(name.part, Part::File("d/train.jsonl".into()));
-        assert_eq!(name.at("main").to_string(), "hf://datasets/a/b@main/d/train.jsonl");
+        assert_eq!(
+            name.at("main").to_string(),
+            "hf://datasets/a/b@main/d/train.jsonl"
+        );
         let name = rows("hf://datasets/a/b@refs/convert/parquet/default/x.jsonl").expect("a name");
         assert_eq!(name.revision.as_deref(), Some("refs/convert/parquet"));
         assert_eq!(name.part, Part::File("default/x.jsonl".into()));
@@ -492,7 +525,10 @@ mod tests {
             ("hf://a/b/../x.gguf", "leads out of the repository"),
         ] {
             let message = HubName::of_model(text).expect_err(expected).to_string();
-            assert!(message.contains(expected) && message.contains(text), "{message}");
+            assert!(
+                message.contains(expected) && message.contains(text),
+                "{message}"
+            );
         }
         for (text, expected) in [
             ("hf://a/b", "is no data set"),

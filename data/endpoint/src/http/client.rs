@@ -214,9 +214,7 @@ impl HttpFault {
         use std::io::ErrorKind;
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                HttpFault::ConnectTimeout {
-                    within: to_connect,
-                }
+                HttpFault::ConnectTimeout { within: to_connect }
             }
             ureq::Error::Timeout(_) => HttpFault::Timeout { within: timeout },
             ureq::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {
