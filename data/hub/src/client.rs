@@ -164,6 +164,8 @@ pub(crate) struct Refused {
     pub(crate) url: String,
     /// The beginning of its text, without secrets.
     pub(crate) said: String,
+    /// Whether the hub itself refuses, and not where it leads.
+    pub(crate) is_of_hub: bool,
 }
 
 impl Refused {
@@ -379,6 +381,7 @@ impl Client {
         Refused {
             status: incoming.status.as_u16(),
             said: excerpt(&self.blots.blot(said)),
+            is_of_hub: incoming.url.parse().is_ok_and(|url| self.is_trusted(&url)),
             url: without_secrets(&incoming.url),
             headers: incoming.headers,
         }
@@ -406,6 +409,8 @@ impl Client {
                 Failure::Fault(_) => None,
                 Failure::Refused(refused) => match refused.status {
                     408 | 429 | 500 | 502 | 503 | 504 => refused.asks_to_wait(),
+                    // An address with a signature that ran out; the next try has a new one.
+                    401 | 403 if !refused.is_of_hub => None,
                     _ => return Err(failure),
                 },
             };

@@ -9,7 +9,7 @@ use tooltune_rows::regular_file;
 
 use crate::budgets::LISTING_BYTES;
 use crate::cache::{RepoCache, is_commit, is_sha256};
-use crate::client::{Client, Failure, Outgoing};
+use crate::client::{Client, Outgoing};
 use crate::error::HubError;
 use crate::fetch::Listener;
 use crate::name::{RepoName, is_safe, quoted_part};
@@ -210,11 +210,6 @@ fn next_page(link: &str) -> Option<String> {
     let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
     let (_, from) = next.split_once('<')?;
     Some(from.split_once('>')?.0.to_owned())
-}
-
-/// The failure of what is asked of the hub for other reasons than a file.
-pub(crate) fn is_absent(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused(refused) if refused.status == 404)
 }
 
 impl RepoCache {

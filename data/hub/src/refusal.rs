@@ -52,6 +52,13 @@ impl Client {
         let code = refused.header("x-error-code").unwrap_or_default();
         let is_token_bad = refused.said.contains("Invalid credentials")
             || refused.said.contains("Invalid username or password") && has_token;
+        if !refused.is_of_hub {
+            return HubError::Status {
+                url: refused.url.clone(),
+                status: refused.status,
+                said: refused.said.clone(),
+            };
+        }
         match (code, refused.status) {
             ("GatedRepo", _) => HubError::Gated {
                 page: self.page(about.repo),

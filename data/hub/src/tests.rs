@@ -1,1 +1,652 @@
+//! The client against a hub of this machine, with every fault that one may have.
 
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::client::Patience;
+use crate::test_hub::{Fault, TestHub};
+use crate::{Event, Fetched, Hub, HubError, HubName, HubSettings, Need, Upload};
+
+const TOKEN: &str = "hf_of_a_test_and_secret";
+const REPO: &str = "models/org/tiny";
+
+/// Waits that no test notices.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_millis(300),
+    exchange: Duration::from_secs(20),
+    between: Duration::from_millis(1),
+    longest: Duration::from_millis(2),
+    tries: 3,
+};
+
+struct Machine {
+    server: TestHub,
+    dir: TempDir,
+}
+
+fn weights(n: usize, seed: u8) -> Vec<u8> {
+    (0..n)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed))
+        .collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    crate::download::hex(&sha2::Sha256::digest(bytes))
+}
+
+impl Machine {
+    /// A hub with a model of two shards, and an empty cache.
+    fn new() -> Self {
+        let server = TestHub::start();
+        let index = r#"{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#;
+        server.add(REPO, "config.json", b"{}", false);
+        server.add(REPO, "tokenizer.json", "{\"é\": 1}".as_bytes(), false);
+        server.add(REPO, "README.md", b"# not read", false);
+        server.add(REPO, "pytorch_model.bin", &weights(999, 9), true);
+        server.add(
+            REPO,
+            "model.safetensors.index.json",
+            index.as_bytes(),
+            false,
+        );
+        server.add(REPO, "model-1.safetensors", &weights(3_000_000, 1), true);
+        server.add(REPO, "model-2.safetensors", &weights(50_000, 2), true);
+        server.add(
+            "datasets/org/rows",
+            "d/train.jsonl",
+            b"{\"text\": 1}\n",
+            false,
+        );
+        let dir = tempfile::tempdir().expect("a folder");
+        Self { server, dir }
+    }
+
+    fn hub_with(&self, token: Option<&str>, is_offline: bool) -> Hub {
+        let settings = HubSettings {
+            endpoint: self.server.url(),
+            cache: self.dir.path().join("hub"),
+            token: token.map(str::to_owned),
+            is_offline,
+        };
+        Hub::with_patience(settings, PATIENCE).expect("a hub")
+    }
+
+    fn fetch(&self, name: &str) -> Result<Fetched, HubError> {
+        fetch_with(&self.hub_with(None, false), name)
+    }
+
+    fn offline(&self, name: &str) -> Result<Fetched, HubError> {
+        fetch_with(&self.hub_with(None, true), name)
+    }
+
+    fn n_requests(&self) -> usize {
+        let (hub, storage) = self.server.received();
+        hub.len() + storage.len()
+    }
+
+    fn file(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("hub").join(path)
+    }
+}
+
+fn named(text: &str) -> HubName {
+    let rows = HubName::of_rows(text).ok().flatten();
+    rows.unwrap_or_else(|| {
+        HubName::of_model(text)
+            .expect("no mistake")
+            .expect("a name")
+    })
+}
+
+fn fetch_with(hub: &Hub, name: &str) -> Result<Fetched, HubError> {
+    hub.fetch(&named(name), Need::All, &|_| {})
+}
+
+#[test]
+fn a_model_lies_in_the_cache_as_huggingface_hub_keeps_it() {
+    let machine = Machine::new();
+    let found = machine.fetch("org/tiny").expect("a model");
+    let commit = machine.server.repo(REPO).commit();
+    let folder = machine.file("models--org--tiny");
+    assert_eq!(found.path, folder.join("snapshots").join(&commit));
+    assert_eq!(
+        (found.commit.as_str(), found.instead),
+        (commit.as_str(), None)
+    );
+    let read = |path: &str| std::fs::read(found.path.join(path)).expect(path);
+    assert_eq!(read("model-1.safetensors"), weights(3_000_000, 1));
+    assert_eq!(read("tokenizer.json"), "{\"é\": 1}".as_bytes());
+    assert!(
+        !found.path.join("README.md").exists() && !found.path.join("pytorch_model.bin").exists()
+    );
+    let link = std::fs::read_link(found.path.join("config.json")).expect("a link");
+    // As `git hash-object` and `sha256sum` say.
+    let blob = "9e26dfeeb6e641a33dae4961196235bdb965b21b";
+    assert_eq!(link, Path::new("../../blobs").join(blob));
+    assert_eq!(
+        std::fs::read_to_string(folder.join("refs/main")).expect("a ref"),
+        commit
+    );
+    let locks = machine.file(".locks/models--org--tiny");
+    assert!(locks.join(format!("{blob}.lock")).exists());
+    let tag = std::fs::read_to_string(machine.file("CACHEDIR.TAG")).expect("a tag");
+    assert!(
+        tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"),
+        "{tag}"
+    );
+    let listing = std::fs::read_to_string(folder.join(format!("trees/{commit}.json")));
+    let listing = listing.expect("a listing");
+    assert!(
+        listing.starts_with(
+            "{\n \"format_version\": 1,\n \"files\": {\n  \"README.md\": {\n   \"size\": 10,"
+        ),
+        "{listing}"
+    );
+    // No content is left half-made, and none has two names.
+    let blobs = std::fs::read_dir(folder.join("blobs"))
+        .expect("blobs")
+        .count();
+    assert_eq!(blobs, 5);
+
+    // Of a branch the hub says the commit, and no more.
+    let before = machine.n_requests();
+    machine.fetch("org/tiny").expect("a model");
+    assert_eq!(machine.n_requests(), before + 1);
+    // A commit is asked nobody about.
+    assert_eq!(
+        machine
+            .fetch(&format!("org/tiny@{commit}"))
+            .expect("a model")
+            .path,
+        found.path
+    );
+    assert_eq!(
+        machine.offline("org/tiny").expect("a model").path,
+        found.path
+    );
+    assert_eq!(machine.n_requests(), before + 1);
+}
+
+#[test]
+fn the_token_goes_to_the_hub_alone() {
+    let machine = Machine::new();
+    machine.server.take_token(TOKEN);
+    fetch_with(&machine.hub_with(Some(TOKEN), false), "org/tiny").expect("a model");
+    let (hub, storage) = machine.server.received();
+    assert!(
+        hub.iter()
+            .all(|request| request.headers.contains_key("authorization"))
+    );
+    assert!(storage.len() >= 2);
+    assert!(
+        storage
+            .iter()
+            .all(|request| !request.headers.contains_key("authorization"))
+    );
+}
+
+#[test]
+fn a_file_is_continued_where_it_broke_off_by_the_same_and_by_a_later_process() {
+    let machine = Machine::new();
+    let large = sha256(&weights(3_000_000, 1));
+    machine.server.fail(&large, 1, Fault::CutAfter(2_000_000));
+    machine.fetch("org/tiny").expect("the rest comes");
+    let (_, storage) = machine.server.received();
+    let ranges: Vec<_> = storage
+        .iter()
+        .filter_map(|r| r.headers.get("range"))
+        .collect();
+    assert_eq!(ranges.len(), 1, "{ranges:?}");
+
+    let machine = Machine::new();
+    machine
+        .server
+        .fail("/file/", 100, Fault::CutAfter(1_500_000));
+    let one = "org/tiny@main";
+    let error = machine.fetch(one).expect_err("cut too often").to_string();
+    assert!(
+        error.contains("broke off") || error.contains("came"),
+        "{error}"
+    );
+    let blobs = machine.file("models--org--tiny/blobs");
+    let left: Vec<_> = std::fs::read_dir(&blobs)
+        .expect("blobs")
+        .flatten()
+        .collect();
+    assert!(
+        left.iter()
+            .any(|file| file.file_name().to_string_lossy().ends_with(".incomplete"))
+    );
+    let machine = Machine {
+        server: Machine::new().server,
+        dir: machine.dir,
+    };
+    let found = machine.fetch(one).expect("the rest comes");
+    assert_eq!(
+        std::fs::read(found.path.join("model-1.safetensors")).expect("a file"),
+        weights(3_000_000, 1)
+    );
+    let (_, storage) = machine.server.received();
+    assert!(
+        storage
+            .iter()
+            .any(|request| request.headers.contains_key("range"))
+    );
+    let left = std::fs::read_dir(&blobs).expect("blobs").flatten();
+    assert_eq!(
+        left.filter(|f| f.file_name().to_string_lossy().contains("incomplete"))
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn what_a_server_does_with_a_part_never_spoils_a_file() {
+    for fault in [
+        Fault::IgnoreRange,
+        Fault::Status(416, vec![]),
+        Fault::WrongByte,
+        Fault::Silence,
+        Fault::Status(403, vec![]),
+        Fault::Status(503, vec![("Retry-After", "0")]),
+    ] {
+        let machine = Machine::new();
+        let hash = "models--org--tiny/blobs";
+        std::fs::create_dir_all(machine.file(hash)).expect("a folder");
+        let sha = sha256(&weights(50_000, 2));
+        // An earlier process got so far.
+        let incomplete = machine.file(&format!("{hash}/{sha}.incomplete"));
+        std::fs::write(&incomplete, &weights(50_000, 2)[..20_000]).expect("written");
+        machine.server.fail(&sha, 1, fault.clone());
+        let found = machine
+            .fetch("org/tiny")
+            .unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        let read = std::fs::read(found.path.join("model-2.safetensors")).expect("a file");
+        assert_eq!(read, weights(50_000, 2), "{fault:?}");
+        // What was left is of another content.
+        let machine = Machine::new();
+        std::fs::create_dir_all(machine.file(hash)).expect("a folder");
+        let incomplete = machine.file(&format!("{hash}/{sha}.incomplete"));
+        std::fs::write(&incomplete, vec![7; 60_000]).expect("written");
+        let found = machine.fetch("org/tiny").expect("from the beginning");
+        let read = std::fs::read(found.path.join("model-2.safetensors")).expect("a file");
+        assert_eq!(read, weights(50_000, 2));
+    }
+}
+
+#[test]
+fn a_content_with_another_hash_has_no_name() {
+    for path in ["/file/", "/resolve/"] {
+        let machine = Machine::new();
+        machine.server.fail(path, 100, Fault::WrongByte);
+        let error = machine.fetch("org/tiny").expect_err("damaged").to_string();
+        assert!(error.contains("where the hub says"), "{error}");
+        let commit = machine.server.repo(REPO).commit();
+        let snapshot = machine.file(&format!("models--org--tiny/snapshots/{commit}"));
+        assert!(!snapshot.join("model-1.safetensors").exists());
+        let error = machine
+            .offline("org/tiny")
+            .expect_err("not whole")
+            .to_string();
+        assert!(error.contains("`tooltune fetch org/tiny`"), "{error}");
+    }
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let machine = Machine::new();
+    machine.server.take_token(TOKEN);
+    machine
+        .server
+        .add("models/org/gated", "config.json", b"{}", false);
+    machine
+        .server
+        .add("models/org/gated", "model.safetensors", b"x", true);
+    machine
+        .server
+        .change("models/org/gated", |repo| repo.is_gated = true);
+    machine
+        .server
+        .add("models/org/private", "config.json", b"{}", false);
+    machine
+        .server
+        .change("models/org/private", |repo| repo.is_private = true);
+    for (name, token, expected) in [
+        (
+            "org/gated",
+            None,
+            "is gated: accept its conditions at http://127.0.0.1",
+        ),
+        ("org/gated", None, "set HF_TOKEN"),
+        (
+            "org/tony",
+            None,
+            "check the spelling (the owner has org/tiny)",
+        ),
+        ("org/private", None, "or it is private"),
+        (
+            "org/tiny",
+            Some("hf_of_somebody_else"),
+            "does not take your token",
+        ),
+        ("org/tiny@v2", None, "no revision \"v2\": it has main, v1"),
+        (
+            "hf://datasets/org/rows/d/trane.jsonl",
+            None,
+            "it has d/train.jsonl",
+        ),
+        (
+            "hf://datasets/org/rows",
+            None,
+            "name a file of the data set: it has d/train.jsonl",
+        ),
+        (
+            "hf://datasets/org/raws/x.jsonl",
+            None,
+            "no data set org/raws",
+        ),
+    ] {
+        let hub = machine.hub_with(token, false);
+        let error = fetch_with(&hub, name).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(
+            !error.contains("somebody_else") && !error.contains(TOKEN),
+            "{error}"
+        );
+    }
+    // Who may read it does.
+    fetch_with(&machine.hub_with(Some(TOKEN), false), "org/gated").expect("a model");
+    // And then everybody on this machine, which is said.
+    let found = machine.fetch("org/gated");
+    assert!(
+        found.is_ok(),
+        "the hub says the commit to everybody: {found:?}"
+    );
+}
+
+#[test]
+fn a_hub_that_is_busy_is_waited_for_and_one_that_stays_so_is_named() {
+    let machine = Machine::new();
+    machine.server.fail(
+        "/api/",
+        2,
+        Fault::Status(429, vec![("RateLimit", "\"api\";r=0;t=1")]),
+    );
+    let waits = Mutex::new(0);
+    let hub = machine.hub_with(None, false);
+    hub.fetch(&named("org/tiny"), Need::All, &|event| {
+        if let Event::Waiting { .. } = event {
+            *waits.lock().expect("no panic") += 1;
+        }
+    })
+    .expect("after a while");
+    assert_eq!(*waits.lock().expect("no panic"), 2);
+
+    let machine = Machine::new();
+    machine.server.fail("", 1000, Fault::Status(429, vec![]));
+    let error = machine.fetch("org/tiny").expect_err("busy").to_string();
+    assert!(
+        error.contains("too many requests") && error.contains("set HF_TOKEN"),
+        "{error}"
+    );
+}
+
+#[test]
+fn where_the_hub_cannot_be_reached_the_cache_is_taken_and_that_is_said() {
+    let machine = Machine::new();
+    let found = machine.fetch("org/tiny").expect("a model");
+    for fault in [
+        Fault::Status(500, vec![]),
+        Fault::Silence,
+        Fault::Status(401, vec![]),
+    ] {
+        machine.server.fail("/api/", 100, fault);
+        let again = machine.fetch("org/tiny").expect("from the cache");
+        assert_eq!(again.path, found.path);
+        assert!(again.instead.is_some());
+        // A name that is not there says why.
+        let error = machine
+            .fetch("org/other")
+            .expect_err("not there")
+            .to_string();
+        assert!(error.contains("127.0.0.1"), "{error}");
+        let server = Machine::new().server;
+        drop(server);
+    }
+    let closed = Hub::with_patience(
+        HubSettings {
+            endpoint: "http://127.0.0.1:1".to_owned(),
+            cache: machine.dir.path().join("hub"),
+            token: None,
+            is_offline: false,
+        },
+        PATIENCE,
+    )
+    .expect("a hub");
+    assert!(
+        fetch_with(&closed, "org/tiny")
+            .expect("from the cache")
+            .instead
+            .is_some()
+    );
+    let error = fetch_with(&closed, "org/other")
+        .expect_err("nobody")
+        .to_string();
+    assert!(
+        error.contains("check the network and HF_ENDPOINT"),
+        "{error}"
+    );
+    let error = machine
+        .offline("org/other")
+        .expect_err("offline")
+        .to_string();
+    assert!(
+        error.contains("HF_HUB_OFFLINE is set; run `tooltune fetch org/other`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_no_hub_is_told_apart() {
+    for (path, fault, expected) in [
+        (
+            "/revision/",
+            Fault::Page("<html>log in</html>"),
+            "is no JSON",
+        ),
+        (
+            "/revision/",
+            Fault::Page("{\"sha\": \"../../x\"}"),
+            "without the commit",
+        ),
+        ("/tree/", Fault::Page("{}"), "no list of files"),
+        (
+            "/tree/",
+            Fault::Page("[{\"type\": \"file\", \"path\": \"../x\", \"size\": 1, \"oid\": \"\"}]"),
+            "which cannot lie in a folder",
+        ),
+        (
+            "/tree/",
+            Fault::Page("[{\"type\": \"file\", \"path\": \"x\", \"size\": 1, \"oid\": \"../..\"}]"),
+            "without path, size or hash",
+        ),
+        (
+            "/revision/",
+            Fault::Status(302, vec![("Location", "file:///etc/passwd")]),
+            "leads nowhere",
+        ),
+        (
+            "",
+            Fault::Status(302, vec![("Location", "/loop")]),
+            "from one address to the next",
+        ),
+        ("/revision/", Fault::Status(302, vec![]), "leads nowhere"),
+    ] {
+        let machine = Machine::new();
+        machine.server.fail(path, 100, fault);
+        let error = machine.fetch("org/tiny").expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!machine.file("models--org--tiny/refs").exists(), "{error}");
+    }
+    for endpoint in [
+        "huggingface.co",
+        "ftp://x",
+        "https://me:secret@x",
+        "https://x/?a=secret",
+    ] {
+        let settings = HubSettings {
+            endpoint: endpoint.to_owned(),
+            cache: "cache".into(),
+            token: None,
+            is_offline: false,
+        };
+        let error = Hub::new(settings).expect_err(endpoint).to_string();
+        assert!(
+            error.contains("HF_ENDPOINT") && !error.contains("secret"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn two_processes_fetch_each_content_once() {
+    let machine = Machine::new();
+    std::thread::scope(|scope| {
+        let fetch = || machine.fetch("org/tiny").expect("a model").path;
+        let both = [scope.spawn(fetch), scope.spawn(fetch)].map(|thread| thread.join());
+        let [one, other] = both.map(|path| path.expect("no panic"));
+        assert_eq!(one, other);
+    });
+    let (_, storage) = machine.server.received();
+    assert_eq!(storage.len(), 2, "{storage:?}");
+}
+
+#[test]
+fn single_files_of_another_program_are_found_and_completed() {
+    let machine = Machine::new();
+    let found = machine.fetch("org/tiny").expect("a model");
+    // As where only single files were fetched: no listing.
+    std::fs::remove_dir_all(machine.file("models--org--tiny/trees")).expect("removed");
+    assert_eq!(
+        machine.offline("org/tiny").expect("looks whole").path,
+        found.path
+    );
+    std::fs::remove_file(found.path.join("model-2.safetensors")).expect("removed");
+    let error = machine
+        .offline("org/tiny")
+        .expect_err("a shard is missing")
+        .to_string();
+    assert!(
+        error.contains("with all that is needed of its commit"),
+        "{error}"
+    );
+    let before = machine.server.received().1.len();
+    machine.fetch("org/tiny").expect("linked again");
+    // Its content was there.
+    assert_eq!(machine.server.received().1.len(), before);
+}
+
+#[test]
+fn an_export_becomes_one_commit_and_is_not_sent_twice() {
+    for part_bytes in [None, Some(30_000)] {
+        let machine = Machine::new();
+        machine.server.take_token(TOKEN);
+        if let Some(bytes) = part_bytes {
+            machine.server.take_parts_of(bytes);
+        }
+        let export = machine.dir.path().join("export");
+        std::fs::create_dir_all(export.join("sub")).expect("a folder");
+        std::fs::write(export.join("README.md"), "# Card").expect("written");
+        std::fs::write(export.join("sub/empty.safetensors"), "").expect("written");
+        std::fs::write(
+            export.join("adapter_model.safetensors"),
+            weights(100_000, 3),
+        )
+        .expect("written");
+        let hub = machine.hub_with(Some(TOKEN), false);
+        let upload = Upload {
+            repo: "org/adapter",
+            path: &export,
+            is_private: true,
+            message: "A message",
+        };
+        machine
+            .server
+            .fail("/commit/", 1, Fault::Status(500, vec![]));
+        let error = hub
+            .push(upload, &|_| {})
+            .expect_err("no commit")
+            .to_string();
+        assert!(error.contains("answers 500"), "{error}");
+        assert!(machine.server.repo("models/org/adapter").files.is_empty());
+        machine
+            .server
+            .fail("/upload/", 1, Fault::Status(500, vec![]));
+        let pushed = hub.push(upload, &|_| {}).expect("a commit");
+        let repo = machine.server.repo("models/org/adapter");
+        assert_eq!(pushed.commit, Some(repo.commit()));
+        assert_eq!(pushed.page, format!("{}/org/adapter", machine.server.url()));
+        assert!(repo.is_private);
+        assert_eq!(repo.messages, ["A message"]);
+        assert_eq!(
+            repo.files["adapter_model.safetensors"].bytes,
+            weights(100_000, 3)
+        );
+        assert!(repo.files["adapter_model.safetensors"].is_large);
+        assert!(!repo.files["sub/empty.safetensors"].is_large);
+        assert_eq!(repo.files["README.md"].bytes, b"# Card");
+        let again = hub.push(upload, &|_| {}).expect("nothing to do");
+        assert_eq!(again.commit, None);
+        std::fs::write(export.join("README.md"), "# Other").expect("written");
+        hub.push(upload, &|_| {}).expect("a commit");
+        let (_, storage) = machine.server.received();
+        let n_sent = storage
+            .iter()
+            .filter(|request| request.method == "PUT")
+            .count();
+        // A first send, or four parts; once.
+        assert_eq!(n_sent, if part_bytes.is_some() { 4 } else { 1 });
+    }
+}
+
+#[test]
+fn an_upload_that_is_not_taken_says_why() {
+    let machine = Machine::new();
+    machine.server.take_token(TOKEN);
+    let export = machine.dir.path().join("export");
+    std::fs::create_dir_all(&export).expect("a folder");
+    std::fs::write(export.join("x.ignored"), "x").expect("written");
+    for (repo, token, is_offline, expected) in [
+        ("org/adapter", None, false, "set HF_TOKEN"),
+        (
+            "org/adapter",
+            Some("hf_of_somebody"),
+            false,
+            "does not take your token",
+        ),
+        (
+            "others/adapter",
+            Some(TOKEN),
+            false,
+            "with the right to write",
+        ),
+        ("adapter", Some(TOKEN), false, "write owner/name"),
+        ("org/adapter", Some(TOKEN), true, "HF_HUB_OFFLINE"),
+        ("org/adapter", Some(TOKEN), false, ".gitignore"),
+    ] {
+        let hub = machine.hub_with(token, is_offline);
+        let upload = Upload {
+            repo,
+            path: &export,
+            is_private: false,
+            message: "x",
+        };
+        let error = hub.push(upload, &|_| {}).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}

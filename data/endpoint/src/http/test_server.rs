@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Longer than any client of a test waits: it has left before the server gives it up.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// The most bytes of a request.
+const MAX_REQUEST_BYTES: u64 = 64 << 20;
+
 /// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Received {
@@ -161,7 +164,7 @@ fn serve(
 }
 
 fn read(stream: &TcpStream) -> std::io::Result<Received> {
-    let mut reader = BufReader::new(stream.take(1 << 20));
+    let mut reader = BufReader::new(stream.take(MAX_REQUEST_BYTES));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let mut words = line.split_whitespace().map(str::to_owned);
@@ -176,7 +179,7 @@ fn read(stream: &TcpStream) -> std::io::Result<Received> {
         headers.insert(name.to_lowercase(), value.trim().to_owned());
     }
     let length = headers.get("content-length").and_then(|n| n.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0).min(1 << 20)];
+    let mut body = vec![0; length.unwrap_or(0).min(MAX_REQUEST_BYTES as usize)];
     reader.read_exact(&mut body)?;
     Ok(Received {
         method: method.unwrap_or_default(),
