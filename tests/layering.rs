@@ -18,11 +18,12 @@ use regex::Regex;
 use sources::{Source, read, regex, rust_sources};
 
 /// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("data/rows", &[]),
     ("data/agents", &["rows"]),
     ("data/grammar", &["rows"]),
     ("data/endpoint", &["agents", "rows"]),
+    ("data/hub", &["endpoint", "rows"]),
     ("data/sandbox", &["rows"]),
     (
         "data/suites",
@@ -40,6 +41,7 @@ const CRATES: [(&str, &[&str]); 12] = [
             "checkpoints",
             "endpoint",
             "grammar",
+            "hub",
             "kernels",
             "report",
             "rows",
@@ -82,7 +84,7 @@ const LAYERS: [&str; 26] = [
 ];
 
 /// The modules of the trainer's config, likewise; `load` is its entry.
-const CONFIG_LAYERS: [&str; 21] = [
+const CONFIG_LAYERS: [&str; 23] = [
     "diagnostics",
     "did_you_mean",
     "document",
@@ -92,6 +94,7 @@ const CONFIG_LAYERS: [&str; 21] = [
     "suite",
     "metric",
     "template_kwargs",
+    "hub_names",
     "findings",
     "rules",
     "tables",
@@ -99,6 +102,7 @@ const CONFIG_LAYERS: [&str; 21] = [
     "read",
     "written",
     "paths",
+    "names",
     "derived",
     "validate",
     "presets",

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tooltune_hub::Event;
 use tooltune_rows::regular_file;
 
 /// Time between two lines where there is no terminal.
@@ -209,6 +210,84 @@ impl Counted {
             }
             None => {}
         }
+    }
+}
+
+/// The view of files that come from the hub or go there, which several threads tell of.
+#[derive(Debug)]
+pub struct Fetching {
+    what: String,
+    state: Mutex<Transfer>,
+}
+
+/// Where a transfer stands.
+#[derive(Debug)]
+struct Transfer {
+    n_files: usize,
+    bytes: u64,
+    done: u64,
+    started: Instant,
+    last_line: Instant,
+    bar: Option<Bar>,
+}
+
+impl Fetching {
+    /// Begins the view of what a name means.
+    pub fn begin(what: String) -> Self {
+        let now = Instant::now();
+        let state = Mutex::new(Transfer {
+            n_files: 0,
+            bytes: 0,
+            done: 0,
+            started: now,
+            last_line: now,
+            bar: None,
+        });
+        Self { what, state }
+    }
+
+    /// Shows what has happened.
+    pub fn hear(&self, event: Event<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Begun { bytes, n_files } => {
+                state.bytes += bytes;
+                state.n_files += n_files;
+            }
+            Event::Bytes(n) => state.done += n,
+            Event::Lost(n) => state.done = state.done.saturating_sub(n),
+            Event::Waiting { seconds, why } => {
+                let what = &self.what;
+                print(&format!("{what}: {why}; the next try is in {seconds} s"));
+            }
+        }
+        let (done, bytes) = (state.done, state.bytes);
+        if state.bar.is_none() && bytes > 0 && state.started.elapsed() >= SHOWN_AFTER {
+            let template = format!(
+                "{} {{bar:20}} {{bytes}}/{{total_bytes}} {{bytes_per_sec}}  eta {{eta}}",
+                self.what
+            );
+            state.bar = Bar::begin(bytes, &template);
+        }
+        match &state.bar {
+            Some(bar) => {
+                bar.set_length(bytes);
+                bar.set_position(done);
+            }
+            None if state.last_line.elapsed() >= LINE_EVERY => {
+                state.last_line = Instant::now();
+                let [done, bytes] = [done, bytes].map(|n| n as f64 / 1e6);
+                print(&format!("{}: {done:.0} of {bytes:.0} MB", self.what));
+            }
+            None => {}
+        }
+    }
+
+    /// What there was to do, in words; nothing where there was nothing.
+    pub fn summary(&self) -> Option<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (n, megabytes) = (state.n_files, state.bytes as f64 / 1e6);
+        (n > 0).then(|| format!("{n} files, {megabytes:.1} MB"))
     }
 }
 

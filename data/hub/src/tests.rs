@@ -204,9 +204,8 @@ fn a_file_is_continued_where_it_broke_off_by_the_same_and_by_a_later_process() {
     assert_eq!(ranges.len(), 1, "{ranges:?}");
 
     let machine = Machine::new();
-    machine
-        .server
-        .fail("/file/", 100, Fault::CutAfter(1_500_000));
+    machine.server.fail(&large, 1, Fault::CutAfter(1_500_000));
+    machine.server.fail(&large, 100, Fault::CutAfter(0));
     let one = "org/tiny@main";
     let error = machine.fetch(one).expect_err("cut too often").to_string();
     assert!(

@@ -8,7 +8,7 @@ use super::diagnostics::{Problem, SourceSpan};
 pub(crate) type Places = BTreeMap<String, SourceSpan>;
 
 /// What reading finds besides the values.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
     pub(crate) places: Places,

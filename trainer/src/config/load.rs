@@ -8,13 +8,14 @@ use tooltune_rows::text::Recognised;
 
 use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
 use super::document::{self, Table};
-use super::findings::Places;
+use super::findings::{Findings, Places};
 use super::foreign::Origin;
+use super::names::Names;
 use super::overrides::{self, Dropped};
 use super::read::read_document;
 use super::tables::Config;
 use super::written::RESOLVED;
-use super::{derived, paths, schema, validate, yaml};
+use super::{derived, names, paths, schema, validate, yaml};
 use crate::budgets::CONFIG_BYTES;
 
 /// A checked config that remembers where each setting came from.
@@ -28,15 +29,6 @@ pub struct LoadedConfig {
     dropped: Vec<Dropped>,
 }
 
-/// How much of what a config names is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looks {
-    /// At its text alone.
-    AtSettings,
-    /// At the files, too.
-    AtFiles,
-}
-
 impl LoadedConfig {
     /// Reads a TOML file (YAML if its name ends in `.yaml` or `.yml`) and applies `--set`
     /// overrides in their order.
@@ -46,17 +38,26 @@ impl LoadedConfig {
     /// Everything that is wrong, in one error: an unreadable file, syntax, unknown keys, wrong
     /// types, values out of range, settings that contradict each other.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        Self::parse_looking(read(path)?, overrides, Looks::AtSettings)
+        Self::load_with(path, overrides, Names::Cached)
     }
 
-    /// The same with [`LoadedConfig::check_files`]: a wrong path is among the mistakes of the first
-    /// pass.
+    /// The same, with names of the hub fetched.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoadedConfig::load`]; a name that cannot be fetched.
+    pub fn load_with(path: &Path, overrides: &[String], names: Names) -> Result<Self, ConfigError> {
+        Self::parse_with(read(path)?, overrides, names)
+    }
+
+    /// The same with all names fetched and [`LoadedConfig::check_files`]: a wrong path is among the
+    /// mistakes of the first pass.
     ///
     /// # Errors
     ///
     /// As those of both.
     pub fn load_with_files(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let loaded = Self::parse_looking(read(path)?, overrides, Looks::AtFiles)?;
+        let loaded = Self::load_with(path, overrides, Names::All)?;
         loaded.check_files()?;
         Ok(loaded)
     }
@@ -67,13 +68,18 @@ impl LoadedConfig {
     ///
     /// As [`LoadedConfig::load`], except that the file is read already.
     pub fn parse(file: Source, overrides: &[String]) -> Result<Self, ConfigError> {
-        Self::parse_looking(file, overrides, Looks::AtSettings)
+        Self::parse_with(file, overrides, Names::Cached)
     }
 
-    fn parse_looking(
+    /// The same, with names of the hub fetched.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoadedConfig::load_with`], except that the file is read already.
+    pub fn parse_with(
         file: Source,
         overrides: &[String],
-        looks: Looks,
+        names: Names,
     ) -> Result<Self, ConfigError> {
         let (mut document, mut syntax) = parse_document(&file);
         let mut sources = vec![file];
@@ -103,13 +109,22 @@ impl LoadedConfig {
             return Err(ConfigError::new(sources, problems));
         }
         let is_of_a_run = Path::new(&sources[0].name).ends_with(RESOLVED);
-        let recognised = derived::complete(&mut config, &mut findings, is_of_a_run);
-        validate::validate(&mut config, &mut findings);
-        if !findings.problems.is_empty() && looks == Looks::AtFiles {
+        // Nothing is fetched for a config that is wrong in what is here.
+        let looked_at = (config.clone(), findings.clone());
+        let mut recognised = complete(&mut config, &mut findings, is_of_a_run, Names::Cached);
+        if names != Names::Cached && findings.problems.is_empty() {
+            (config, findings) = looked_at;
+            recognised = complete(&mut config, &mut findings, is_of_a_run, names);
+        }
+        if !findings.problems.is_empty() && names == Names::All {
             // A path that was not read is told already.
             let unreadable = paths::unreadable_files(&config, &findings.places);
-            let typed = unreadable.into_iter().filter(|found| found.place.is_some());
-            findings.problems.extend(typed);
+            // So is a name that cannot be fetched.
+            let told: Vec<_> = findings.problems.iter().map(|found| found.place).collect();
+            let is_new = |found: &Problem| found.place.is_some() && !told.contains(&found.place);
+            findings
+                .problems
+                .extend(unreadable.into_iter().filter(is_new));
         }
         if findings.problems.is_empty() {
             Ok(Self {
@@ -193,6 +208,19 @@ impl LoadedConfig {
             }
         }
     }
+}
+
+/// Makes of what was read what is used: paths of names, then the rest.
+fn complete(
+    config: &mut Config,
+    findings: &mut Findings,
+    is_of_a_run: bool,
+    fetched: Names,
+) -> Option<Recognised> {
+    names::resolve(config, findings, fetched);
+    let recognised = derived::complete(config, findings, is_of_a_run);
+    validate::validate(config, findings);
+    recognised
 }
 
 fn of_another_trainer(origin: &Origin) -> Problem {

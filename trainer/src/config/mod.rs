@@ -1,7 +1,7 @@
 //! A config file and its overrides -> checked settings, or every mistake in them at once.
 //!
 //! ```text
-//! text ─document, yaml─▶ tree with places ─overrides─▶ tree ─read─▶ Config ─derived, validate─▶ Config
+//! text ─document, yaml─▶ tree with places ─overrides─▶ tree ─read─▶ Config ─names, derived, validate─▶ Config
 //! ```
 //!
 //! Each setting is one field of `tables`, which is what is read, used, written again and described.
@@ -16,8 +16,10 @@ mod document;
 mod enums;
 mod findings;
 pub mod foreign;
+mod hub_names;
 mod load;
 mod metric;
+mod names;
 mod overrides;
 mod paths;
 mod presets;
@@ -44,8 +46,11 @@ pub fn table_names() -> Vec<&'static str> {
     schema::keys(schema::root())
 }
 
+pub use hub_names::{HubNames, HubOrigin};
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
+pub use names::Names;
+pub(crate) use names::name_of;
 pub(crate) use paths::{named_files, things_beside};
 pub use presets::Preset;
 pub use schema::json_schema;

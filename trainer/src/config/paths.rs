@@ -4,15 +4,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
 use tooltune_rows::regular_file;
 
 use super::diagnostics::{Problem, SourceSpan};
 use super::did_you_mean::{nearest, shorten};
 use super::findings::Places;
-use super::schema::{root, setting_of, target};
+use super::schema::{built_in, root, setting_of, visit_paths};
 use super::tables::Config;
-use super::written::written;
+use super::written::settings_of;
 
 /// The longest name of a file or folder on the file systems of Linux, macOS and Windows, in bytes.
 const LONGEST_NAME: usize = 255;
@@ -32,44 +31,11 @@ const MARKS: [&str; 5] = [
 pub(crate) fn named_files(config: &Config) -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
     // The paths of a config that was read are UTF-8, and can be written.
-    named_in(&written(config).unwrap_or_default(), root(), "", &mut files);
+    let mut settings = settings_of(config).unwrap_or_default();
+    visit_paths(&mut settings, root(), "", &mut |setting, file| {
+        files.push((setting.to_owned(), PathBuf::from(&*file)));
+    });
     files
-}
-
-fn named_in(
-    table: &Map<String, Value>,
-    schema: &'static Value,
-    path: &str,
-    files: &mut Vec<(String, PathBuf)>,
-) {
-    for (key, value) in table {
-        let setting = format!("{path}{key}");
-        let schema = &schema["properties"][key];
-        let is_path = schema["x-kind"] == "path";
-        let is_built_in = |file: &String| built_in(schema).contains(&file.as_str());
-        match value {
-            Value::Object(inner) => {
-                named_in(inner, target(schema), &format!("{setting}."), files);
-            }
-            Value::String(file) if is_path && schema["$ref"].is_null() && !is_built_in(file) => {
-                files.push((setting, file.into()));
-            }
-            Value::Array(list) if is_path => {
-                let list = list.iter().enumerate();
-                let named = list.filter_map(|(i, file)| {
-                    Some((format!("{setting}[{i}]"), file.as_str()?.into()))
-                });
-                files.extend(named);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// What is built in and goes by a name in the place of a path.
-fn built_in(schema: &'static Value) -> Vec<&'static str> {
-    let names = schema["x-names"].as_array().into_iter().flatten();
-    names.filter_map(Value::as_str).collect()
 }
 
 /// The paths that do not exist or lead to a pipe or a device.
@@ -126,7 +92,10 @@ pub(crate) fn missing_file(setting: &str, file: &Path, places: &Places) -> Probl
             );
             return missing(setting, file, &help, places);
         }
-        Some("model") => "`scripts/fetch-models` fetches the models of the examples",
+        Some("model") => {
+            "`scripts/fetch-models` fetches the models of the examples; a model of the hub is named \
+             owner/name, or hf://owner/name where there is a folder called owner"
+        }
         Some("eval") => "`scripts/fetch-models` fetches the encoder",
         _ => "paths are relative to the current working directory; check it for typing mistakes",
     };
@@ -146,7 +115,7 @@ fn missing(setting: &str, file: &Path, help: &str, places: &Places) -> Problem {
 }
 
 /// The setting, or the list that it is an item of.
-fn list_of(setting: &str) -> &str {
+pub(super) fn list_of(setting: &str) -> &str {
     setting.split('[').next().unwrap_or(setting)
 }
 

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::tables::Config;
 
@@ -50,6 +50,43 @@ pub(crate) fn keys_of(table: &str) -> Vec<&'static str> {
 pub(crate) fn setting_of(path: &str) -> &'static Value {
     let keys = path.split('.');
     keys.fold(root(), |schema, key| &target(schema)["properties"][key])
+}
+
+/// Shows each path of the settings, with its setting, to `visit`, which may change it.
+pub(crate) fn visit_paths(
+    table: &mut Map<String, Value>,
+    schema: &'static Value,
+    path: &str,
+    visit: &mut dyn FnMut(&str, &mut String),
+) {
+    for (key, value) in table {
+        let setting = format!("{path}{key}");
+        let schema = &schema["properties"][key];
+        let is_path = schema["x-kind"] == "path";
+        let is_built_in = |file: &str| built_in(schema).contains(&file);
+        match value {
+            Value::Object(inner) => {
+                visit_paths(inner, target(schema), &format!("{setting}."), visit);
+            }
+            Value::String(file) if is_path && schema["$ref"].is_null() && !is_built_in(file) => {
+                visit(&setting, file);
+            }
+            Value::Array(list) if is_path => {
+                for (i, file) in list.iter_mut().enumerate() {
+                    if let Value::String(file) = file {
+                        visit(&format!("{setting}[{i}]"), file);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is built in and goes by a name in the place of a path.
+pub(crate) fn built_in(schema: &'static Value) -> Vec<&'static str> {
+    let names = schema["x-names"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).collect()
 }
 
 /// The JSON Schema (draft 2020-12) of a config file.

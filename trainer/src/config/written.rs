@@ -5,12 +5,14 @@
 //! no number of the training itself.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::ser::Error as _;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::schema::{root, target};
+use super::hub_names::revision_of;
+use super::schema::{root, target, visit_paths};
 use super::suite::Suite;
 use super::tables::{Config, RetrieverConfig};
 
@@ -133,13 +135,32 @@ pub(crate) fn flat(config: &Config) -> BTreeMap<String, String> {
     settings
 }
 
-/// The settings as a file would hold them: without tables and keys that mean nothing beside the
-/// rest.
+/// The settings as a file would hold them: [`settings_of`], with names of the hub, at their commits,
+/// in the place of paths in the cache of this machine.
+///
+/// # Errors
+///
+/// As [`settings_of`].
+pub(crate) fn written(config: &Config) -> Result<Map<String, Value>, serde_json::Error> {
+    let mut settings = settings_of(config)?;
+    visit_paths(&mut settings, root(), "", &mut |setting, text| {
+        if let Some(origin) = config.hub.of(Path::new(text.as_str())) {
+            *text = match revision_of(setting) {
+                // The revision is a setting of its own.
+                Some(_) => origin.name.clone(),
+                None => origin.at_commit(),
+            };
+        }
+    });
+    Ok(settings)
+}
+
+/// The settings without tables and keys that mean nothing beside the rest.
 ///
 /// # Errors
 ///
 /// A path that is not UTF-8; those that were read from a file are.
-pub(crate) fn written(config: &Config) -> Result<Map<String, Value>, serde_json::Error> {
+pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_json::Error> {
     let mut settings = serde_json::to_value(config)?;
     remove_null(&mut settings);
     let executors = Suite::all().map(|suite| {

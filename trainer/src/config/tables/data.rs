@@ -11,7 +11,8 @@ use crate::config::template_kwargs::TemplateKwargs;
 settings! {
     /// The rows to learn from and to evaluate on.
     pub struct DataConfig {
-        /// Required. JSON Lines files to learn from.
+        /// Required. JSON Lines files to learn from; a file of a data set on the Hugging Face hub is
+        /// named as "hf://datasets/owner/name/train.jsonl", here and wherever a file of rows is.
         #[schemars(extend("x-kind" = "path"))]
         pub train: Vec<PathBuf>,
         /// JSON Lines files to evaluate on.

@@ -17,6 +17,8 @@ mod services;
 mod settings;
 mod train;
 
+use std::path::{Path, PathBuf};
+
 use settings::settings;
 
 pub use checkpoint::CheckpointConfig;
@@ -33,6 +35,7 @@ pub use services::{ExecutorConfig, JudgeConfig};
 pub use train::TrainConfig;
 
 use super::enums::Device;
+use super::hub_names::HubNames;
 use super::suite::Suite;
 
 settings! {
@@ -64,6 +67,10 @@ settings! {
         /// Where metrics go.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub log: LogConfig,
+        /// No setting: the names of the hub that paths above came from.
+        #[serde(skip)]
+        #[schemars(skip)]
+        pub hub: HubNames,
     }
 }
 
@@ -82,6 +89,12 @@ impl Config {
     /// The run trains a retriever alone.
     pub fn language_model(&self) -> Result<&BaseModelSettings, NoLanguageModel> {
         self.model.as_ref().ok_or(NoLanguageModel)
+    }
+
+    /// What other machines know a path by: its name on the hub, or the path where it has none.
+    pub fn named(&self, path: &Path) -> PathBuf {
+        let origin = self.hub.of(path);
+        origin.map_or_else(|| path.to_owned(), |origin| PathBuf::from(&origin.name))
     }
 
     /// The retriever, if it learns.

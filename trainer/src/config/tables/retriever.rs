@@ -8,9 +8,12 @@ use crate::config::enums::{ComputeDtype, LrSchedulerType, RetrieverData, RunLeng
 settings! {
     /// The retriever that ranks API documents, with sentence-transformers' names.
     pub struct RetrieverConfig {
-        /// Required. A sentence-transformers folder, such as all-MiniLM-L6-v2.
+        /// Required. A sentence-transformers folder, such as all-MiniLM-L6-v2, or a name on the
+        /// Hugging Face hub, such as "sentence-transformers/all-MiniLM-L6-v2".
         #[schemars(extend("x-kind" = "path"))]
         pub model_name_or_path: PathBuf,
+        /// For a name on the hub: the branch, tag or commit; "main" by default.
+        pub revision: Option<String>,
         /// What it learns from: a list of files of pairs, or "trajectories", the rows of
         /// `data.train`.
         #[schemars(extend("x-kind" = "path"))]
@@ -96,8 +99,9 @@ settings! {
 
 impl RetrieverConfig {
     /// Keys that mean something only where the retriever is used without being trained, too.
-    pub(crate) const OF_EVERY_RETRIEVER: [&str; 6] = [
+    pub(crate) const OF_EVERY_RETRIEVER: [&str; 7] = [
         "model_name_or_path",
+        "revision",
         "eval",
         "documents",
         "max_seq_length",
