@@ -35,6 +35,11 @@ pub const INPUT_BYTES: Limit = Limit::new("INPUT_BYTES", 16 << 20);
 /// share is copied for each. GitHub's, of a thousand operations, copy some megabytes.
 pub const SPEC_BYTES: usize = 512 << 20;
 
+/// Bytes of the schema of a parameter or a response with everything that it refers to. Those of
+/// GitHub's take a tenth of it on average; a payment's, in which each object holds the others, has
+/// no end that a document could hold.
+pub const SCHEMA_BYTES: usize = 64 << 10;
+
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
 pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
 

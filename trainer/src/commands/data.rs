@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tooltune_rows::tools::{
-    ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
+    ApiBankSet, ApiCatalogue, LeftOut, RequestBodies, import_apibank, import_openapi_file,
     import_stabletoolbench,
 };
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
@@ -71,12 +71,16 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     } else {
         RequestBodies::AsParameters
     };
+    let mut left_out = LeftOut::default();
     let documents = match args.format {
         ImportFormat::Apibank => import_apibank(file, ApiBankSet::All),
         ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3),
         ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2),
         ImportFormat::Stabletoolbench => import_stabletoolbench(file),
-        _ => import_openapi_file(file, bodies),
+        _ => import_openapi_file(file, bodies).map(|imported| {
+            left_out = imported.left_out;
+            imported.documents
+        }),
     }?;
     let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
     if !repeated.is_empty() {
@@ -86,7 +90,14 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             repeated.join(", ")
         ))?;
     }
-    write_lines("API documents", catalogue.documents(), Some(&args.output))
+    write_lines("API documents", catalogue.documents(), Some(&args.output))?;
+    if !left_out.is_empty() {
+        print_line("what the documents do not hold of the source:")?;
+    }
+    for line in left_out.lines() {
+        print_line(&format!("  {line}"))?;
+    }
+    Ok(())
 }
 
 /// One JSON line each, to a file with its folder, or to the terminal.

@@ -169,6 +169,9 @@ impl HttpExecutor {
             })?;
             checked.insert(argument, value);
         }
+        document
+            .check_values(&checked, "arguments")
+            .map_err(|error| error.to_string())?;
         let mut given = checked.clone();
         for parameter in document.parameters() {
             if self.secrets.has(&parameter.name) {

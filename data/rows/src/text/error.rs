@@ -514,15 +514,6 @@ fn example_of(field: &str) -> &'static str {
     }
 }
 
-/// The beginning of a text that may be as long as a row.
-pub(super) fn excerpt(text: &str) -> String {
-    const N_CHARACTERS: usize = 200;
-    match text.char_indices().nth(N_CHARACTERS) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
 impl DataError {
     /// Adds the row that the fault belongs to, unless one is known already.
     #[must_use]

@@ -35,6 +35,10 @@ pub(super) fn body_fields<'a>(
     else {
         return Ok(Vec::new());
     };
+    let n_kinds = body.members("content").len();
+    if n_kinds > 1 {
+        spec.tell("media types of bodies beside the one that is read", "");
+    }
     let is_optional = body.flag("required")? == Some(false);
     let mut properties = Properties::default();
     properties.gather(spec, schema.clone(), Requires::AsWritten)?;
@@ -43,7 +47,7 @@ pub(super) fn body_fields<'a>(
         let schema = spec.resolve(schema)?;
         let parameter = described(spec, "body", body.text("description"), &schema)?;
         return Ok(vec![BodyField {
-            parameter,
+            parameter: in_body(parameter),
             is_required,
             is_whole: true,
         }]);
@@ -52,12 +56,19 @@ pub(super) fn body_fields<'a>(
         let text = part.text("description");
         let part = spec.resolve(part.clone())?;
         Ok(BodyField {
-            parameter: described(spec, name, text, &part)?,
+            parameter: in_body(described(spec, name, text, &part)?),
             is_required: !is_optional && properties.required.contains(name),
             is_whole: false,
         })
     };
     properties.found.iter().map(field).collect()
+}
+
+fn in_body(parameter: ApiParameter) -> ApiParameter {
+    ApiParameter {
+        location: "body".to_owned(),
+        ..parameter
+    }
 }
 
 /// Media type and content of a body: JSON before forms before whatever comes first.
@@ -119,7 +130,12 @@ impl<'a> Properties<'a> {
             ("anyOf", Requires::Nothing),
             ("oneOf", Requires::Nothing),
         ] {
-            for part in schema.elements(key) {
+            let parts = schema.elements(key);
+            if key != "allOf" && !parts.is_empty() {
+                let what = "bodies of several forms, whose fields are offered together";
+                spec.tell(what, &schema.pointer);
+            }
+            for part in parts {
                 self.gather(spec, part, binds)?;
             }
         }
