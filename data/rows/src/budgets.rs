@@ -40,6 +40,13 @@ pub const SPEC_BYTES: usize = 512 << 20;
 /// no end that a document could hold.
 pub const SCHEMA_BYTES: usize = 64 << 10;
 
+/// The most bytes of a message of an MCP server. The longest lists of tools have some hundred
+/// kilobytes, and a prompt holds a thousandth of it.
+pub const MCP_MESSAGE_BYTES: usize = 16 << 20;
+
+/// The most tools of an MCP server, and the most pages that they come on.
+pub const MCP_TOOLS: usize = 10_000;
+
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
 pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
 

@@ -121,6 +121,12 @@ pub enum ToolsError {
         name: String,
     },
 
+    /// A list of tools is one page of several.
+    #[error(
+        "the list has a nextCursor, so that tools are missing; give the tools of all pages in one list, or take them from the server: --command"
+    )]
+    MoreTools,
+
     /// A `$ref` leads nowhere.
     #[error("{pointer}: $ref {reference:?} {reason}; define it in the same document")]
     UnresolvedReference {

@@ -3,6 +3,7 @@
 mod apibank;
 mod body;
 mod left_out;
+mod mcp;
 mod openapi;
 mod operations;
 mod reference;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use apibank::{ApiBankSet, import_apibank};
 pub use left_out::LeftOut;
+pub use mcp::{import_mcp_file, import_mcp_tools};
 pub use openapi::{ImportedApis, RequestBodies, import_openapi, import_openapi_file};
 pub use operations::{
     ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,

@@ -205,7 +205,7 @@ fn document<'a>(
 }
 
 impl ApiDocument {
-    fn add(&mut self, parameter: ApiParameter, is_required: bool) {
+    pub(super) fn add(&mut self, parameter: ApiParameter, is_required: bool) {
         if is_required {
             self.required_parameters.push(parameter);
         } else {
