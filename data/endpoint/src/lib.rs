@@ -37,4 +37,4 @@ pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
 pub use error::EndpointError;
 pub use fault::{Concern, FaultKind, Tolerance};
 pub use options::{ChatOptions, EndpointOptions, OptionNames};
-pub use pool::{Watched, in_parallel};
+pub use pool::{MAX_CONCURRENCY, Watched, in_parallel};
