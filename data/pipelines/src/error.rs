@@ -45,9 +45,9 @@ pub enum PipelineError {
         differences: String,
     },
 
-    /// A prompt file.
+    /// A prompt file, or rows that the pipeline is given.
     #[error("{0}")]
-    Prompt(#[from] DataError),
+    Data(#[from] DataError),
 
     /// A folder of prompts that holds none of the pipeline's.
     #[error("{dir}: {reason}")]

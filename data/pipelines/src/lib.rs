@@ -24,6 +24,7 @@ mod prompts;
 pub mod reply;
 mod report;
 mod run;
+pub mod slot;
 
 #[cfg(test)]
 mod tests;
@@ -38,4 +39,4 @@ pub use generator::{
 pub use journal::{Entry, JOURNAL_FILE, Journal};
 pub use prompts::{PromptFile, Prompts};
 pub use report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
-pub use run::{Limits, Made, Opening, Progress, Run, Stage, digest_of, read_report};
+pub use run::{Limits, Made, Opening, Progress, Run, Stage, digest_of, read_items, read_report};

@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
             None => None,
         };
         if self.only != Some(idx) {
-            if let Some(output) = self.done(stage, input.as_deref())? {
+            if let Some(output) = done(&self.dir, &self.report, stage, input.as_deref())? {
                 return self.read(stage, &output).map(Some);
             }
             if let Some(only) = self.only {
@@ -252,19 +252,6 @@ impl<'a> Run<'a> {
         let made = make(self)?;
         self.finish(stage, input, &made)?;
         Ok(Some(made.kept))
-    }
-
-    /// The digest of a stage's file, if the stage is done.
-    fn done(&self, stage: Stage, input: Option<&str>) -> Result<Option<String>, PipelineError> {
-        let path = self.dir.join(stage.file);
-        let is_there = regular_file::is_there(&path).map_err(PipelineError::io(&path, "read"))?;
-        let report = self.report.of(stage.name);
-        let is_done = report.is_some_and(|report| report.input_sha256.as_deref() == input);
-        if is_there && is_done {
-            digest_of(&path).map(Some)
-        } else {
-            Ok(None)
-        }
     }
 
     fn read<T: DeserializeOwned>(
@@ -280,17 +267,7 @@ impl<'a> Run<'a> {
                 path.display()
             ));
         }
-        let mut items = Vec::new();
-        for line in JsonLines::open(&path)? {
-            let (place, value) = line?;
-            let item = serde_json::from_value(value).map_err(|error| PipelineError::Item {
-                place,
-                reason: error.to_string(),
-                stage: stage.name,
-            })?;
-            items.push(item);
-        }
-        Ok(items)
+        items_of(&path, stage)
     }
 
     /// Writes what was dropped, what is kept, and last the report, with which the stage is done.
@@ -350,6 +327,60 @@ impl<'a> Run<'a> {
         let written = self.files.write(&path, bytes);
         written.map_err(PipelineError::io(&path, "write"))
     }
+}
+
+/// The digest of a stage's file, if the stage is done.
+fn done(
+    dir: &Path,
+    report: &Report,
+    stage: Stage,
+    input: Option<&str>,
+) -> Result<Option<String>, PipelineError> {
+    let path = dir.join(stage.file);
+    let is_there = regular_file::is_there(&path).map_err(PipelineError::io(&path, "read"))?;
+    let report = report.of(stage.name);
+    let is_done = report.is_some_and(|report| report.input_sha256.as_deref() == input);
+    if is_there && is_done {
+        digest_of(&path).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// What a stage has written, if it and all before it are done; for a look at what is left to do.
+///
+/// # Errors
+///
+/// Files cannot be read.
+pub fn read_items<T: DeserializeOwned>(
+    dir: &Path,
+    stages: &[Stage],
+    name: &str,
+) -> Result<Option<Vec<T>>, PipelineError> {
+    let report = read_report(dir)?;
+    let last = place(stages, name)?;
+    let mut input: Option<String> = None;
+    for stage in &stages[..=last] {
+        input = done(dir, &report, *stage, input.as_deref())?;
+        if input.is_none() {
+            return Ok(None);
+        }
+    }
+    items_of(&dir.join(stages[last].file), stages[last]).map(Some)
+}
+
+fn items_of<T: DeserializeOwned>(path: &Path, stage: Stage) -> Result<Vec<T>, PipelineError> {
+    let mut items = Vec::new();
+    for line in JsonLines::open(path)? {
+        let (place, value) = line?;
+        let item = serde_json::from_value(value).map_err(|error| PipelineError::Item {
+            place,
+            reason: error.to_string(),
+            stage: stage.name,
+        })?;
+        items.push(item);
+    }
+    Ok(items)
 }
 
 /// The place of a stage among the others.
