@@ -3,21 +3,10 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_rows::json::json_complexity;
-use tooltune_rows::text::{DataFormat, all_rows, read_rows};
+use tooltune_rows::text::{DataFormat, SlotPrompt, all_rows, read_rows};
+use tooltune_synth::statistics::{N_COMPLEXITY, SlotStatistics};
 
 use crate::error::PipelineError;
-
-/// The names of the measures, in the order of appendix D.3.
-pub const MEASURES: [&str; 7] = [
-    "depth",
-    "keys",
-    "size",
-    "elements",
-    "cyclomatic",
-    "schema_complexity",
-    "content_complexity",
-];
 
 /// A data set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,8 +15,8 @@ pub struct SetComplexity {
     pub name: String,
     /// Its rows.
     pub n_rows: usize,
-    /// The mean of each of [`MEASURES`].
-    pub means: [f64; MEASURES.len()],
+    /// The mean of each of the seven measures over its rows, by their names.
+    pub means: Vec<(&'static str, f64)>,
 }
 
 /// Measures the golds of a file of SLOT rows.
@@ -36,32 +25,23 @@ pub struct SetComplexity {
 ///
 /// The file cannot be read, holds other rows, or none.
 pub fn complexity_of_file(name: &str, file: &Path) -> Result<SetComplexity, PipelineError> {
-    let rows = all_rows(read_rows(file, DataFormat::Slot)?)?;
-    let mut sums = [0.0; MEASURES.len()];
-    let mut n_rows = 0;
-    for row in rows.iter().filter_map(|row| row.slot.as_ref()) {
-        let found = json_complexity(&row.gold);
-        let measured = [
-            found.depth as f64,
-            found.keys as f64,
-            found.size as f64,
-            found.elements as f64,
-            found.cyclomatic as f64,
-            found.schema_complexity,
-            found.content_complexity,
-        ];
-        for (sum, value) in sums.iter_mut().zip(measured) {
-            *sum += value;
+    let mut statistics = SlotStatistics::new(|_| 0, SlotPrompt::default());
+    for row in all_rows(read_rows(file, DataFormat::Slot)?)? {
+        if let Some(slot) = &row.slot {
+            statistics.add(&slot.input_text, &slot.json_schema, &slot.gold)?;
         }
-        n_rows += 1;
     }
-    if n_rows == 0 {
+    let table = statistics.table();
+    if table.n_rows == 0 {
         let reason = format!("{}: there is no row in it to be measured", file.display());
         return Err(PipelineError::Usage(reason));
     }
+    let measures = table.measures.iter().take(N_COMPLEXITY);
     Ok(SetComplexity {
         name: name.to_owned(),
-        n_rows,
-        means: sums.map(|sum| sum / n_rows as f64),
+        n_rows: table.n_rows,
+        means: measures
+            .map(|measure| (measure.name, measure.mean))
+            .collect(),
     })
 }

@@ -32,7 +32,7 @@ use crate::prompts::{PromptFile, Prompts, digest};
 use crate::report::Report;
 use crate::run::{Limits, Opening, Progress, Run, Stage, all_settings, digest_of, read_items};
 
-pub use self::complexity::{MEASURES, SetComplexity, complexity_of_file};
+pub use self::complexity::{SetComplexity, complexity_of_file};
 pub use self::dimensions::Target;
 pub use self::rows::CheckedRow;
 

@@ -162,8 +162,8 @@ fn rows_are_written_checked_and_judged_and_every_drop_is_counted() {
     );
     let found = complexity_of_file("ours", &dir.path().join(ROWS_FILE)).unwrap();
     assert_eq!(
-        (found.n_rows, found.means[0], found.means[1]),
-        (judge.n_kept, 1.0, 1.0)
+        (found.n_rows, &found.means[..2]),
+        (judge.n_kept, &[("depth", 1.0), ("keys", 1.0)][..])
     );
     // Prompts name what they were drawn from, and ask for what is drawn.
     let requests: Vec<Value> = server
