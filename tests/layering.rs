@@ -45,6 +45,7 @@ const CRATES: [(&str, &[&str]); 13] = [
             "endpoint",
             "grammar",
             "kernels",
+            "pipelines",
             "report",
             "rows",
             "sandbox",

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::PipelineError;
-use crate::generator::{Came, Generator, Prompt, Unanswered};
+use crate::generator::{Came, ModelInfo, Prompt, Unanswered};
 use crate::journal::{Entry, Journal};
 use crate::prompts::digest;
 use crate::reply::excerpt;
@@ -44,12 +44,17 @@ struct Request<'p> {
 
 /// The key of a request: its stage and item, which time it is, and a digest of the request.
 fn key(stage: &str, id: &str, time: &str, prompt: &Prompt) -> String {
-    let mut digest = digest(json!(prompt).to_string().as_bytes());
+    key_of(stage, id, time, &json!(prompt))
+}
+
+fn key_of(stage: &str, id: &str, time: &str, request: &Value) -> String {
+    let mut digest = digest(request.to_string().as_bytes());
     digest.truncate(KEY_CHARS);
     format!("{stage}/{id}{time}{digest}")
 }
 
 const FIRST: &str = "/first/";
+const MADE: &str = "/made/";
 
 /// What a stage would ask, before anything is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +79,7 @@ impl StagePlan {
         stage: &'static str,
         asked: &[Asked],
         journal: &Journal,
-        generator: &dyn Generator,
+        model: &dyn ModelInfo,
     ) -> Self {
         let is_left = |item: &&Asked| {
             let key = key(stage, &item.id, FIRST, &item.prompt);
@@ -83,7 +88,7 @@ impl StagePlan {
         let left: Vec<&Asked> = asked.iter().filter(is_left).collect();
         let tokens = left
             .iter()
-            .map(|item| generator.count_tokens(&item.prompt.text));
+            .map(|item| model.count_tokens(&item.prompt.text));
         Self {
             stage,
             n_requests: asked.len(),
@@ -163,6 +168,29 @@ impl Run<'_> {
         Ok(results)
     }
 
+    /// What comes of something that is no prompt, such as the call of an API: `make` is asked once
+    /// for each `request` of an item, and what it gave is on the disk before it is used.
+    ///
+    /// # Errors
+    ///
+    /// What `make` says, which is not kept, or the journal cannot be written.
+    pub fn once(
+        &mut self,
+        stage: &'static str,
+        id: &str,
+        request: &Value,
+        make: impl FnOnce() -> Result<Value, PipelineError>,
+    ) -> Result<Value, PipelineError> {
+        let key = key_of(stage, id, MADE, request);
+        if let Some(Entry::Output(output)) = self.journal.get(&key) {
+            return Ok(output.clone());
+        }
+        let output = make()?;
+        self.journal.add(&key, Entry::Output(output.clone()))?;
+        self.journal.sync()?;
+        Ok(output)
+    }
+
     fn again(&self, prompt: &Prompt, reason: &str) -> Result<Prompt, PipelineError> {
         let values = [("prompt", prompt.text.as_str()), ("reason", reason)];
         Ok(Prompt {
@@ -191,7 +219,9 @@ impl Run<'_> {
                 let reason = format!("{NO_REPLY}: {}", fault.kind);
                 Err(Dropped::new(id, reason, excerpt(&fault.message)))
             }
-            None => Err(Dropped::new(id, NO_REPLY, "the request was not sent")),
+            Some(Entry::Output(_)) | None => {
+                Err(Dropped::new(id, NO_REPLY, "the request was not sent"))
+            }
         }
     }
 
@@ -214,8 +244,7 @@ impl Run<'_> {
             self.send_within_budget(stage, requests, &left, &mut held)?;
         }
         if let Some(fault) = held.values().next() {
-            let has_reply = |entry: &Entry| matches!(entry, Entry::Reply(_));
-            if !self.journal.entries().any(|(_, entry)| has_reply(entry)) {
+            if self.journal.n_replies() == 0 {
                 let message = format!("{}; no request has a reply", fault.message);
                 return Err(self.failed(message));
             }
@@ -230,7 +259,7 @@ impl Run<'_> {
     fn failed(&self, message: String) -> PipelineError {
         PipelineError::Generator {
             message,
-            n_replies: self.journal.len(),
+            n_replies: self.journal.n_replies(),
         }
     }
 
@@ -267,7 +296,7 @@ impl Run<'_> {
         };
         let mut n = left.len();
         if let Some(most) = self.limits.max_requests {
-            let used = self.journal.len() + self.n_failed;
+            let used = self.journal.n_requests() + self.n_failed;
             n = n.min(most.saturating_sub(used));
             if n == 0 {
                 return Err(used_up(
@@ -304,7 +333,7 @@ impl Run<'_> {
         let entries = self.journal.entries();
         entries.fold((0, 0), |(prompt, text), (_, entry)| match entry {
             Entry::Reply(reply) => (prompt + reply.n_prompt_tokens, text + reply.n_tokens),
-            Entry::Unanswered(_) => (prompt, text),
+            Entry::Unanswered(_) | Entry::Output(_) => (prompt, text),
         })
     }
 
@@ -354,7 +383,7 @@ impl Run<'_> {
         match (failure, asked) {
             (Some(failure), _) => Err(failure),
             _ if is_stopped => Err(PipelineError::Stopped {
-                n_replies: self.journal.len(),
+                n_replies: self.journal.n_replies(),
             }),
             (None, Err(failure)) => Err(self.failed(failure.to_string())),
             (None, Ok(())) => Ok(()),

@@ -17,7 +17,7 @@ use tooltune_rows::text::{Message, Role};
 
 use crate::error::PipelineError;
 use crate::generator::{
-    Came, Generator, GeneratorFailure, Prompt, Reply, Unanswered, estimated_tokens,
+    Came, Generator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered, estimated_tokens,
 };
 
 /// A server and how it is asked.
@@ -113,7 +113,7 @@ fn unanswered(error: &EndpointError) -> Unanswered {
     }
 }
 
-impl Generator for EndpointGenerator {
+impl ModelInfo for EndpointGenerator {
     fn identity(&self) -> Map<String, Value> {
         Map::from_iter([
             ("endpoint-model".to_owned(), json!(self.endpoint.model())),
@@ -124,7 +124,9 @@ impl Generator for EndpointGenerator {
     fn count_tokens(&self, text: &str) -> usize {
         estimated_tokens(text)
     }
+}
 
+impl Generator for EndpointGenerator {
     fn ask(
         &self,
         prompts: &[&Prompt],

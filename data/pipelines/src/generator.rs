@@ -61,14 +61,17 @@ pub struct Came {
 #[error("{0}")]
 pub struct GeneratorFailure(pub String);
 
-/// Writes replies.
-pub trait Generator {
+/// What is known of a model before it is asked.
+pub trait ModelInfo {
     /// Everything about it that replies follow from, such as the name of its model.
     fn identity(&self) -> Map<String, Value>;
 
     /// Tokens of a text: by a tokenizer where there is one, else about as many.
     fn count_tokens(&self, text: &str) -> usize;
+}
 
+/// Writes replies.
+pub trait Generator: ModelInfo {
     /// Asks all prompts, several at once where that helps.
     ///
     /// `take` is called in the caller's thread with each reply as soon as it is there, in any

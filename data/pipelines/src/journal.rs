@@ -37,6 +37,8 @@ pub enum Entry {
     Reply(Reply),
     /// It has none, and is not asked again.
     Unanswered(Unanswered),
+    /// It was no prompt, such as the call of an API, and this came of it.
+    Output(Value),
 }
 
 /// The replies of a pipeline that is under way, or done.
@@ -194,7 +196,19 @@ impl Journal {
             .map(|(key, entry)| (key.as_str(), entry))
     }
 
-    /// How many requests are done with.
+    /// How many prompts were sent and are done with.
+    pub fn n_requests(&self) -> usize {
+        let is_request = |entry: &&Entry| !matches!(entry, Entry::Output(_));
+        self.entries.values().filter(is_request).count()
+    }
+
+    /// How many replies there are.
+    pub fn n_replies(&self) -> usize {
+        let is_reply = |entry: &&Entry| matches!(entry, Entry::Reply(_));
+        self.entries.values().filter(is_reply).count()
+    }
+
+    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

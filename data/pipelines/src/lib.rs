@@ -34,7 +34,7 @@ pub use endpoint::{Asking, EndpointGenerator};
 pub use error::PipelineError;
 pub use files::WholeFiles;
 pub use generator::{
-    Came, Generator, GeneratorFailure, Prompt, Reply, Unanswered, estimated_tokens,
+    Came, Generator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered, estimated_tokens,
 };
 pub use journal::{Entry, JOURNAL_FILE, Journal};
 pub use prompts::{PromptFile, Prompts};

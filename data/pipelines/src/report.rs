@@ -117,6 +117,7 @@ impl RequestCounts {
                     counts.n_prompt_tokens += reply.n_prompt_tokens;
                     counts.n_tokens += reply.n_tokens;
                 }
+                Entry::Output(_) => {}
                 Entry::Unanswered(fault) => {
                     *counts.unanswered.entry(fault.kind.clone()).or_default() += 1;
                 }

@@ -13,19 +13,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use tooltune_rows::budgets::Limit;
+use tooltune_rows::budgets::PIPELINE_REPORT_BYTES;
 use tooltune_rows::regular_file;
 use tooltune_rows::tools::JsonLines;
 
 use crate::error::PipelineError;
 use crate::files::WholeFiles;
-use crate::generator::Generator;
+use crate::generator::{Generator, ModelInfo};
 use crate::journal::Journal;
 use crate::prompts::Prompts;
 use crate::report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
-
-/// A report has some lines for each reason.
-const REPORT_BYTES: Limit = Limit::new("REPORT_BYTES", 16 << 20);
 
 /// One stage of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,11 +148,11 @@ impl<T> Made<T> {
 pub(crate) fn all_settings(
     own: &Map<String, Value>,
     prompts: &Prompts,
-    generator: &dyn Generator,
+    model: &dyn ModelInfo,
 ) -> Map<String, Value> {
     let mut settings = own.clone();
     settings.extend(prompts.digests());
-    settings.extend(generator.identity());
+    settings.extend(model.identity());
     settings
 }
 
@@ -403,7 +400,7 @@ fn place(stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
 /// It cannot be read.
 pub fn read_report(dir: &Path) -> Result<Report, PipelineError> {
     let path = dir.join(REPORT_FILE);
-    let bytes = regular_file::read_if_there(&path, REPORT_BYTES);
+    let bytes = regular_file::read_if_there(&path, PIPELINE_REPORT_BYTES);
     match bytes.map_err(PipelineError::io(&path, "read"))? {
         Some(bytes) => serde_json::from_slice(&bytes).map_err(PipelineError::io(&path, "read")),
         None => Ok(Report::default()),

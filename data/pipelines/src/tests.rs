@@ -40,7 +40,7 @@ fn by_rule(text: &str) -> String {
     }
 }
 
-impl Generator for ByRule {
+impl ModelInfo for ByRule {
     fn identity(&self) -> Map<String, Value> {
         Map::from_iter([("model".to_owned(), json!("by rule"))])
     }
@@ -48,7 +48,9 @@ impl Generator for ByRule {
     fn count_tokens(&self, text: &str) -> usize {
         text.len()
     }
+}
 
+impl Generator for ByRule {
     fn ask(
         &self,
         prompts: &[&Prompt],
@@ -324,7 +326,7 @@ fn a_budget_is_never_passed_and_a_larger_one_continues() {
             .entries()
             .map(|(_, entry)| match entry {
                 Entry::Reply(reply) => reply.n_prompt_tokens + reply.n_tokens,
-                Entry::Unanswered(_) => 0,
+                Entry::Unanswered(_) | Entry::Output(_) => 0,
             })
             .sum();
         assert!(used <= most, "{used}");
@@ -517,4 +519,45 @@ fn a_server_that_is_at_fault_ends_the_work_and_what_came_is_kept() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("no request has a reply"), "{error}");
+}
+
+#[test]
+fn what_is_no_prompt_is_made_once_for_each_request_of_an_item() {
+    let dir = tempfile::tempdir().unwrap();
+    let generator = ByRule::default();
+    let n_made = Cell::new(0);
+    let made = |id: &str, request: Value| {
+        let mut run = Run::open(Opening {
+            dir: dir.path(),
+            stages: STAGES,
+            settings: Map::new(),
+            prompts: Prompts::open(&[AGAIN_PROMPT], None).unwrap(),
+            generator: &generator,
+            files: &Staged,
+            limits: Limits::default(),
+            only: None,
+            watch: &mut |_| true,
+        })
+        .unwrap();
+        let output = run.once("double", id, &request, || {
+            n_made.set(n_made.get() + 1);
+            match request == json!("refused") {
+                true => Err(PipelineError::Usage("refused".to_owned())),
+                false => Ok(json!({"number": n_made.get()})),
+            }
+        });
+        output.map_err(|error| error.to_string())
+    };
+    let one = json!({"call": "GET /x"});
+    assert_eq!(made("a", one.clone()), Ok(json!({"number": 1})));
+    assert_eq!(made("a", one.clone()), Ok(json!({"number": 1})));
+    assert_eq!(made("b", one), Ok(json!({"number": 2})));
+    assert_eq!(
+        made("a", json!({"call": "GET /y"})),
+        Ok(json!({"number": 3}))
+    );
+    // What failed is not kept.
+    assert_eq!(made("a", json!("refused")), Err("refused".to_owned()));
+    assert_eq!(made("a", json!("refused")), Err("refused".to_owned()));
+    assert_eq!(n_made.get(), 5);
 }

@@ -26,7 +26,7 @@ use self::rows::{Demonstration, GivenText, WrittenPair};
 use crate::ask::{AGAIN_PROMPT, Asked, StagePlan};
 use crate::error::PipelineError;
 use crate::files::WholeFiles;
-use crate::generator::Generator;
+use crate::generator::{Generator, ModelInfo};
 use crate::journal::Journal;
 use crate::prompts::{PromptFile, Prompts, digest};
 use crate::report::Report;
@@ -241,30 +241,26 @@ impl SlotPipeline {
     /// # Errors
     ///
     /// As [`SlotPipeline::run`] before its first request.
-    pub fn plan(
-        &self,
-        dir: &Path,
-        generator: &dyn Generator,
-    ) -> Result<Vec<StagePlan>, PipelineError> {
-        let settings = all_settings(&self.settings, &self.prompts, generator);
+    pub fn plan(&self, dir: &Path, model: &dyn ModelInfo) -> Result<Vec<StagePlan>, PipelineError> {
+        let settings = all_settings(&self.settings, &self.prompts, model);
         let journal = Journal::look(dir, &settings)?;
         let first = self.first_requests()?;
         let mut plans = vec![StagePlan::of(
             self.stages()[0].name,
             &first,
             &journal,
-            generator,
+            model,
         )];
         let checked: Option<Vec<CheckedRow>> = read_items(dir, self.stages(), CHECK)?;
         if let Some(checked) = checked {
             let questions = judge::questions(&self.options, &checked, &self.prompts)?;
-            plans.push(StagePlan::of(JUDGE, &questions, &journal, generator));
+            plans.push(StagePlan::of(JUDGE, &questions, &journal, model));
             return Ok(plans);
         }
         let empty = self
             .prompts
             .render(JUDGE, &[("input_text", ""), ("gold", "")])?;
-        let frame = generator.count_tokens(&empty);
+        let frame = model.count_tokens(&empty);
         let (n_rows, of_row) = match &self.texts {
             None => {
                 let n_pairs = write::PAIRS_PER_REQUEST.min(self.options.rows);
@@ -272,7 +268,7 @@ impl SlotPipeline {
             }
             Some(texts) => {
                 let given = texts.iter().filter_map(|(_, text)| text.as_deref().ok());
-                let longest = given.clone().map(|text| generator.count_tokens(text)).max();
+                let longest = given.clone().map(|text| model.count_tokens(text)).max();
                 (
                     given.count(),
                     longest.unwrap_or(0) + self.options.reply_tokens,
