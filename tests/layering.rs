@@ -18,7 +18,7 @@ use regex::Regex;
 use sources::{Source, read, regex, rust_sources};
 
 /// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("data/rows", &[]),
     ("data/agents", &["rows"]),
     ("data/grammar", &["rows"]),
@@ -29,6 +29,10 @@ const CRATES: [(&str, &[&str]); 12] = [
         &["agents", "endpoint", "grammar", "rows", "sandbox"],
     ),
     ("data/synth", &["agents", "rows", "suites"]),
+    (
+        "data/pipelines",
+        &["agents", "endpoint", "rows", "suites", "synth"],
+    ),
     ("data/score", &["agents", "rows", "suites", "synth"]),
     ("data/report", &["rows"]),
     ("kernels", &[]),
@@ -41,6 +45,7 @@ const CRATES: [(&str, &[&str]); 12] = [
             "endpoint",
             "grammar",
             "kernels",
+            "pipelines",
             "report",
             "rows",
             "sandbox",

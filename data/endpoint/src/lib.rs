@@ -40,4 +40,4 @@ pub use error::EndpointError;
 pub use fault::{Concern, FaultKind, Tolerance};
 pub use mcp::{McpClient, McpError, McpExecutor, McpOptions};
 pub use options::{ChatOptions, EndpointOptions, OptionNames};
-pub use pool::{Watched, in_parallel};
+pub use pool::{MAX_CONCURRENCY, Watched, in_parallel};

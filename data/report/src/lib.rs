@@ -18,6 +18,7 @@
 
 mod axis;
 mod chart;
+mod complexity;
 mod curves;
 mod error;
 mod names;
@@ -33,6 +34,7 @@ mod shortened;
 mod tiles;
 mod words;
 
+pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
 pub use page::render;
 pub use predictions::{RankedEvaluation, ranked_samples};

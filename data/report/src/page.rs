@@ -23,7 +23,7 @@ use super::tiles::{Tile, tiles};
 const TEMPLATE: (&str, &str) = ("report.html", include_str!("page/report.html"));
 
 /// Later rules win over earlier ones of the same weight, so the order counts.
-const STYLE: &str = concat!(
+pub(super) const STYLE: &str = concat!(
     include_str!("page/base.css"),
     include_str!("page/curves.css"),
     include_str!("page/tables.css"),
@@ -104,13 +104,7 @@ pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
         files: files(runs),
         config_changes: config_changes(runs),
     };
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()?;
-    environment.set_syntax(syntax);
+    let mut environment = environment()?;
     environment.add_filter("letter", letter);
     environment.add_template(TEMPLATE.0, TEMPLATE.1)?;
     let script_hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
@@ -120,6 +114,18 @@ pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
         script => SCRIPT,
         script_hash,
     })?)
+}
+
+/// What every page is rendered in: a name that a template does not have is an error.
+pub(super) fn environment() -> Result<Environment<'static>, ReportError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    Ok(environment)
 }
 
 /// What tells two runs apart beside their colours.

@@ -31,6 +31,9 @@ pub const DOCUMENT_BYTES: usize = 2 << 30;
 /// that a template writes.
 pub const INPUT_BYTES: Limit = Limit::new("INPUT_BYTES", 16 << 20);
 
+/// The most bytes of the report of a data pipeline, which has some lines for each reason of a drop.
+pub const PIPELINE_REPORT_BYTES: Limit = Limit::new("PIPELINE_REPORT_BYTES", 16 << 20);
+
 /// Bytes that the operations of an OpenAPI specification together copy of it: a component that they
 /// share is copied for each. GitHub's, of a thousand operations, copy some megabytes.
 pub const SPEC_BYTES: usize = 512 << 20;

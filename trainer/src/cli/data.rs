@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{OnMachine, examples};
+use super::{DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -14,6 +14,10 @@ pub enum DataCommand {
     /// Make rows by rule; no text from elsewhere.
     #[command(subcommand)]
     Synth(SynthCommand),
+    /// Let a language model write texts with their JSON, or the JSON of given texts: SLOT's data
+    /// pipeline, with its two validations.
+    #[command(after_help = examples::DATA_SLOT)]
+    Slot(Box<OnMachine<DataSlotArgs>>),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
     #[command(after_help = examples::IMPORT)]

@@ -129,6 +129,13 @@ pub(super) const SYNTH_GOAT: &str = "\
 Examples:
   tooltune data synth goat --output train.jsonl --documents documents.jsonl";
 
+pub(super) const DATA_SLOT: &str = "\
+Examples:
+  tooltune data slot --output p --endpoint http://gpu:8000/v1 --endpoint-model m
+  tooltune data slot --output p --model runs/slot --rows 900 --dry-run
+  tooltune data slot --output p --model runs/slot --rows 900 --stage check
+  tooltune data slot --output p --model runs/slot --texts totto_dev.jsonl";
+
 pub(super) const IMPORT: &str = "\
 Examples:
   tooltune data import openapi petstore.json --output documents.jsonl

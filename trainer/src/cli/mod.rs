@@ -3,6 +3,7 @@
 mod data;
 mod examples;
 mod machine;
+mod pipelines;
 mod sandbox;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
 pub use machine::*;
+pub use pipelines::*;
 pub use sandbox::*;
 
 use crate::config::Suite;
@@ -100,6 +102,7 @@ impl Command {
             Self::Verify(on) => Some(&on.machine),
             Self::Doctor(on) => Some(&on.machine),
             Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
+            Self::Data(DataCommand::Slot(on)) => Some(&on.machine),
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)
@@ -381,7 +384,9 @@ impl FromStr for TurnChoice {
     }
 }
 
-fn json_object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+pub(super) fn json_object(
+    text: &str,
+) -> Result<serde_json::Map<String, serde_json::Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("this is no JSON object: {error}"))
 }
 

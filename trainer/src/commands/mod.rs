@@ -12,6 +12,7 @@ mod compare;
 mod data;
 mod data_graph;
 mod data_shapes;
+mod data_slot;
 mod data_stats;
 mod evaluate;
 mod export;
@@ -22,6 +23,7 @@ mod machine;
 mod manual;
 mod measured_loss;
 mod model_card;
+mod pipelines;
 mod plan;
 mod reading;
 mod report;
@@ -86,6 +88,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Verify(on) => verify::run(&on.args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
+        Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),

@@ -20,6 +20,9 @@ use tooltune_rows::json::{Style, dumps, json_complexity};
 use tooltune_rows::statistics::{MeasureStatistics, summarise};
 use tooltune_rows::text::{DataError, SlotPrompt, slot_completion};
 
+/// The measures of complexity, which stand first in the table.
+pub const N_COMPLEXITY: usize = 7;
+
 /// Names of the measures, in the order of the table: D.3's seven, then lengths.
 const NAMES: [&str; 14] = [
     "depth",
