@@ -9,7 +9,7 @@ use super::error::HttpConfigError;
 
 /// Scheme, host and port: what must be the same for a secret to be sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub struct Origin {
     is_tls: bool,
     /// In lower case, without a dot at the end.
     host: String,
@@ -18,7 +18,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// The origin of an absolute URL; nothing if it is no such URL, or names a user.
-    pub(crate) fn of(url: &Uri) -> Option<Self> {
+    pub fn of(url: &Uri) -> Option<Self> {
         let is_tls = match url.scheme_str()? {
             "https" => true,
             "http" => false,
@@ -34,14 +34,14 @@ impl Origin {
     }
 
     /// Whether the host is this machine, to which no proxy leads.
-    pub(crate) fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         let address = host.parse::<std::net::IpAddr>();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
     /// Whether going from here to `other` would give up TLS.
-    pub(crate) fn is_weakened_by(&self, other: &Self) -> bool {
+    pub fn is_weakened_by(&self, other: &Self) -> bool {
         self.is_tls && !other.is_tls
     }
 }
@@ -192,7 +192,7 @@ impl AllowedHosts {
 /// # Source
 ///
 /// RFC 3986, section 5.2.
-pub(crate) fn redirect_target(current: &Uri, location: &str) -> Option<Uri> {
+pub fn redirect_target(current: &Uri, location: &str) -> Option<Uri> {
     let location = location.trim().split('#').next()?;
     let (scheme, authority) = (current.scheme_str()?, current.authority()?);
     let before_path = location.split(['/', '?']).next().unwrap_or("");

@@ -64,19 +64,31 @@ impl HttpReply {
 
 /// Why nothing came back.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum HttpFault {
+pub enum HttpFault {
     /// The server could not be reached in time.
     #[error("no connection within {within:?}")]
-    ConnectTimeout { within: Duration },
+    ConnectTimeout {
+        /// How long it was waited for.
+        within: Duration,
+    },
     /// The reply was not there in time, or not all of it.
     #[error("no whole answer within {within:?}")]
-    Timeout { within: Duration },
+    Timeout {
+        /// How long it was waited for.
+        within: Duration,
+    },
     /// The server could not be reached.
     #[error("no connection: {reason}")]
-    NoConnection { reason: String },
+    NoConnection {
+        /// What the system says.
+        reason: String,
+    },
     /// The connection ended before the reply did, or what came is no HTTP.
     #[error("the answer broke off: {reason}")]
-    Broken { reason: String },
+    Broken {
+        /// What was wrong with it.
+        reason: String,
+    },
     /// The work was stopped before the reply was there.
     #[error("the work was stopped")]
     Stopped,
@@ -191,12 +203,18 @@ impl HttpClient {
     }
 
     fn fault(&self, error: ureq::Error, timeout: Duration) -> HttpFault {
+        HttpFault::of(error, self.connect_timeout.min(timeout), timeout)
+    }
+}
+
+impl HttpFault {
+    /// What an error of the client means, where a connection had `to_connect` and all of the request
+    /// `timeout`.
+    pub fn of(error: ureq::Error, to_connect: Duration, timeout: Duration) -> Self {
         use std::io::ErrorKind;
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                HttpFault::ConnectTimeout {
-                    within: self.connect_timeout.min(timeout),
-                }
+                HttpFault::ConnectTimeout { within: to_connect }
             }
             ureq::Error::Timeout(_) => HttpFault::Timeout { within: timeout },
             ureq::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {

@@ -5,7 +5,7 @@ const N_CHARACTERS: usize = 200;
 
 /// The first characters of `text` with runs of blanks and control characters made one blank, and
 /// `...` where there is more.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     // A body may be megabytes long; blanks at its beginning may be as well.
     let words = text.split(is_gap).filter(|word| !word.is_empty());

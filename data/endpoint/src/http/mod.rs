@@ -1,4 +1,5 @@
-//! Requests out, whole and bounded replies back: what the executor and the chat client share.
+//! Requests out, whole and bounded replies back: what the executor and the chat client share, and the
+//! rules of addresses and secrets that every client keeps to.
 //!
 //! A request has one deadline for everything, names to resolve and body to read included, and a
 //! reply is never read beyond its limit. The decision to question: redirects are never followed
@@ -14,12 +15,14 @@ pub mod test_server;
 #[cfg(test)]
 mod tests;
 
-pub use address::without_secrets;
-pub(crate) use address::{AllowedHosts, BaseUrl, Origin, redirect_target};
-pub(crate) use client::{ClientOptions, Connections, HttpClient, HttpFault, HttpReply};
+pub(crate) use address::{AllowedHosts, BaseUrl};
+pub use address::{Origin, redirect_target, without_secrets};
+pub use client::HttpFault;
+pub(crate) use client::{ClientOptions, Connections, HttpClient, HttpReply};
 pub use error::HttpConfigError;
-pub(crate) use excerpt::excerpt;
-pub(crate) use secrets::{Blots, SecretHeaders, is_own_header};
+pub use excerpt::excerpt;
+pub use secrets::Blots;
+pub(crate) use secrets::{SecretHeaders, is_own_header};
 
 use std::time::Duration;
 

@@ -150,13 +150,14 @@ fn header_value(
 
 /// Texts that no reply, and so no message or result, may hold.
 #[derive(Clone, Default)]
-pub(crate) struct Blots {
+pub struct Blots {
     /// Longest first, so that no part of a value stays.
     patterns: Vec<String>,
 }
 
 impl Blots {
-    fn new(values: &[&str]) -> Self {
+    /// Those that hold one of these values, or a word of one, in any spelling.
+    pub fn new(values: &[&str]) -> Self {
         let words = values.iter().flat_map(|value| value.split_whitespace());
         let mut patterns: Vec<String> = values
             .iter()
@@ -181,7 +182,7 @@ impl Blots {
     }
 
     /// The text with `***` wherever it holds one of them.
-    pub(crate) fn blot(&self, text: String) -> String {
+    pub fn blot(&self, text: String) -> String {
         let replace = |text: String, pattern: &String| {
             if text.contains(pattern.as_str()) {
                 text.replace(pattern.as_str(), BLOT)

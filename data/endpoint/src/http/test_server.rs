@@ -25,6 +25,8 @@ pub struct Received {
     pub headers: HashMap<String, String>,
     /// As it was sent.
     pub body: String,
+    /// The same, where it is no text.
+    pub bytes: Vec<u8>,
 }
 
 /// What the server does with a request.
@@ -181,5 +183,6 @@ fn read(stream: &TcpStream) -> std::io::Result<Received> {
         target: target.unwrap_or_default(),
         headers,
         body: String::from_utf8_lossy(&body).into_owned(),
+        bytes: body,
     })
 }

@@ -1,0 +1,412 @@
+//! Which files of a repository are needed.
+//!
+//! The small ones first: an index says which shards there are, and a list of modules which folders.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+use tooltune_rows::regular_file;
+
+use crate::budgets::INDEX_BYTES;
+use crate::error::HubError;
+use crate::name::{Part, RepoName, is_safe};
+use crate::refusal::nearest;
+
+/// How much of a model is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// All that is read of it.
+    All,
+    /// What tells its shape: no weights and no tokenizer.
+    Shape,
+}
+
+/// What is read of a model's folder beside weights and modules.
+const FILES_OF_MODELS: [&str; 13] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "modules.json",
+    "config_sentence_transformers.json",
+    ADAPTER_CONFIG,
+];
+
+const CONFIG: &str = "config.json";
+const ADAPTER_CONFIG: &str = "adapter_config.json";
+const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const MODULES: &str = "modules.json";
+
+/// The files of a commit that are needed, chosen in two rounds.
+#[derive(Debug)]
+pub(crate) struct Choice<'a> {
+    repo: &'a RepoName,
+    part: &'a Part,
+    need: Need,
+    names: BTreeSet<&'a str>,
+}
+
+impl<'a> Choice<'a> {
+    pub(crate) fn new(
+        repo: &'a RepoName,
+        part: &'a Part,
+        need: Need,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            repo,
+            part,
+            need,
+            names: names.collect(),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// The names of files with one of these ends.
+    fn ending(&self, ends: &[&str]) -> Vec<String> {
+        let names = self.names.iter();
+        names
+            .filter(|name| ends.iter().any(|end| name.to_lowercase().ends_with(end)))
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+
+    /// The one file that is named, if one is.
+    ///
+    /// # Errors
+    ///
+    /// There is no such file, or more than one with the quantisation.
+    pub(crate) fn file(&self) -> Result<Option<String>, HubError> {
+        let repo = || self.repo.clone();
+        match self.part {
+            Part::Model => Ok(None),
+            Part::File(path) if path.is_empty() => Err(HubError::NoFileNamed {
+                repo: repo(),
+                known: self.ending(&[".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet"]),
+            }),
+            Part::File(path) if self.has(path) => Ok(Some(path.clone())),
+            Part::File(path) => {
+                let names = self.names.iter().map(|name| (*name).to_owned());
+                let mut known = nearest(path, names);
+                if known.is_empty() {
+                    let end = path.rfind('.').map_or("", |dot| &path[dot..]);
+                    known = self.ending(&[&end.to_lowercase()]);
+                }
+                Err(HubError::NoFile {
+                    repo: repo(),
+                    file: path.clone(),
+                    known,
+                })
+            }
+            Part::Quantisation(tag) => {
+                let all = self.ending(&[".gguf"]);
+                let has_tag = |name: &&String| has_word(name, tag);
+                let of_tag: Vec<&String> = all.iter().filter(has_tag).collect();
+                match of_tag.as_slice() {
+                    [one] => Ok(Some((*one).clone())),
+                    several => Err(HubError::Quantisation {
+                        repo: repo(),
+                        tag: tag.clone(),
+                        n: several.len(),
+                        known: match several.is_empty() {
+                            true => all,
+                            false => several.iter().map(|name| (*name).clone()).collect(),
+                        },
+                    }),
+                }
+            }
+        }
+    }
+
+    /// What is fetched first: everything but weights and modules, or the named file with the
+    /// tokenizer that is read beside it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::file`]; the repository holds no model.
+    pub(crate) fn first(&self) -> Result<Vec<String>, HubError> {
+        if let Some(file) = self.file()? {
+            let beside = match file.rsplit_once('/') {
+                Some((folder, _)) => format!("{folder}/tokenizer.json"),
+                None => "tokenizer.json".to_owned(),
+            };
+            let is_gguf = file.to_lowercase().ends_with(".gguf");
+            let beside = (is_gguf && self.has(&beside)).then_some(beside);
+            return Ok(std::iter::once(file).chain(beside).collect());
+        }
+        self.check_model()?;
+        if self.need == Need::Shape && self.has(CONFIG) {
+            return Ok(vec![CONFIG.to_owned()]);
+        }
+        let is_read = |name: &&&str| {
+            let is_template =
+                name.starts_with("additional_chat_templates/") && name.ends_with(".jinja");
+            let is_of_sentences =
+                name.starts_with("sentence_") && name.ends_with(".json") && !name.contains('/');
+            FILES_OF_MODELS.contains(name) || is_template || is_of_sentences
+        };
+        let mut files: Vec<String> = (self.names.iter().filter(is_read))
+            .map(|name| (*name).to_owned())
+            .collect();
+        if !self.has(SINGLE) && self.has(INDEX) {
+            files.push(INDEX.to_owned());
+        }
+        Ok(files)
+    }
+
+    fn check_model(&self) -> Result<(), HubError> {
+        let lacks = |lacking, known, fix| {
+            Err(HubError::NoModel {
+                repo: self.repo.clone(),
+                lacking,
+                known,
+                fix,
+            })
+        };
+        if !self.has(CONFIG) && !self.has(ADAPTER_CONFIG) {
+            let gguf = self.ending(&[".gguf"]);
+            return match gguf.is_empty() {
+                true => lacks(
+                    "no config.json",
+                    Vec::new(),
+                    "name a repository with a model that transformers reads",
+                ),
+                false => lacks(
+                    "no config.json, and GGUF files",
+                    gguf,
+                    "name one of them as owner/name/FILE.gguf, or its quantisation as \
+                     owner/name:Q4_K_M",
+                ),
+            };
+        }
+        let is_of_weights = |name: &&str| name.ends_with(".safetensors") && !name.contains('/');
+        if self.need == Need::All && !self.names.iter().any(|name| is_of_weights(name)) {
+            return lacks(
+                "no weights in safetensors",
+                self.ending(&[".bin", ".pth", ".pt", ".gguf", ".h5", ".msgpack"]),
+                "take a repository with safetensors, or save this one again with transformers: \
+                 AutoModelForCausalLM.from_pretrained(...).save_pretrained(directory)",
+            );
+        }
+        Ok(())
+    }
+
+    /// What is fetched then, by what lies in the folder of the commit: weights and folders of
+    /// modules.
+    ///
+    /// # Errors
+    ///
+    /// The index or the list of modules cannot be read; it names a file that is not there.
+    pub(crate) fn second(&self, snapshot: &Path) -> Result<Vec<String>, HubError> {
+        if self.need == Need::Shape || *self.part != Part::Model {
+            return Ok(Vec::new());
+        }
+        let mut files = self.weights(snapshot)?;
+        if self.has(MODULES) {
+            let modules = read_json(&snapshot.join(MODULES))?;
+            let folders = modules.as_array().into_iter().flatten();
+            let folders: Vec<&str> = (folders.filter_map(|module| module["path"].as_str()))
+                .filter(|folder| is_safe(folder))
+                .collect();
+            let is_read = |name: &&&str| {
+                let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+                folders.contains(&folder)
+                    && (name.ends_with(".json") || name.ends_with(".safetensors"))
+            };
+            files.extend(
+                self.names
+                    .iter()
+                    .filter(is_read)
+                    .map(|name| (*name).to_owned()),
+            );
+        }
+        Ok(files)
+    }
+
+    fn weights(&self, snapshot: &Path) -> Result<Vec<String>, HubError> {
+        if !self.has(CONFIG) {
+            return Ok(vec![ADAPTER_WEIGHTS.to_owned()]);
+        }
+        if self.has(SINGLE) {
+            return Ok(vec![SINGLE.to_owned()]);
+        }
+        if !self.has(INDEX) {
+            let weights = self.names.iter();
+            let is_of_weights =
+                |name: &&&str| name.ends_with(".safetensors") && !name.contains('/');
+            return Ok(weights
+                .filter(is_of_weights)
+                .map(|name| (*name).to_owned())
+                .collect());
+        }
+        let index = read_json(&snapshot.join(INDEX))?;
+        let shards = index["weight_map"].as_object().into_iter().flatten();
+        let shards: BTreeSet<&str> = shards.filter_map(|(_, shard)| shard.as_str()).collect();
+        let missing = shards.iter().find(|shard| !self.has(shard));
+        match missing {
+            Some(shard) => Err(HubError::NoFile {
+                repo: self.repo.clone(),
+                file: (*shard).to_owned(),
+                known: self.ending(&[".safetensors"]),
+            }),
+            None => Ok(shards.into_iter().map(str::to_owned).collect()),
+        }
+    }
+}
+
+/// Whether the name of a GGUF file has a quantisation as a word of its own, in any case.
+fn has_word(name: &str, tag: &str) -> bool {
+    let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let tag = tag.to_lowercase();
+    let is_border = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
+    name.match_indices(&tag).any(|(at, _)| {
+        let before = name[..at].chars().next_back();
+        let after = name[at + tag.len()..].chars().next();
+        is_border(before) && is_border(after)
+    })
+}
+
+fn read_json(path: &Path) -> Result<Value, HubError> {
+    let failed = |error| HubError::io("read", path)(error);
+    let bytes = regular_file::read(path, INDEX_BYTES).map_err(failed)?;
+    serde_json::from_slice(&bytes).map_err(|error| failed(std::io::Error::from(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::RepoKind;
+
+    fn chosen(
+        part: &Part,
+        need: Need,
+        names: &[&str],
+    ) -> Result<(Vec<String>, Vec<String>), HubError> {
+        let repo = RepoName::new(RepoKind::Model, "a/b").expect("a name");
+        let choice = Choice::new(&repo, part, need, names.iter().copied());
+        let dir = tempfile::tempdir().expect("a folder");
+        let index = r#"{"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}"#;
+        std::fs::write(dir.path().join(INDEX), index).expect("written");
+        let modules = r#"[{"path": ""}, {"path": "1_Pooling"}]"#;
+        std::fs::write(dir.path().join(MODULES), modules).expect("written");
+        Ok((choice.first()?, choice.second(dir.path())?))
+    }
+
+    #[test]
+    fn only_what_is_read_is_fetched() {
+        let (first, second) = chosen(
+            &Part::Model,
+            Need::All,
+            &[
+                "README.md",
+                "config.json",
+                "tokenizer.json",
+                "additional_chat_templates/tool_use.jinja",
+                "model-1.safetensors",
+                "model-2.safetensors",
+                "model.safetensors.index.json",
+                "consolidated.safetensors",
+                "pytorch_model.bin",
+                "original/params.json",
+                "onnx/model.onnx",
+            ],
+        )
+        .expect("a model");
+        let expected = [
+            "additional_chat_templates/tool_use.jinja",
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors.index.json",
+        ];
+        assert_eq!(first, expected);
+        assert_eq!(second, ["model-1.safetensors", "model-2.safetensors"]);
+        let (first, second) = chosen(
+            &Part::Model,
+            Need::All,
+            &[
+                "config.json",
+                "modules.json",
+                "sentence_bert_config.json",
+                "1_Pooling/config.json",
+                "model.safetensors",
+                "openvino/openvino_model.bin",
+            ],
+        )
+        .expect("an encoder");
+        assert_eq!(
+            first,
+            ["config.json", "modules.json", "sentence_bert_config.json"]
+        );
+        assert_eq!(second, ["model.safetensors", "1_Pooling/config.json"]);
+        let names = ["config.json", "model.safetensors"];
+        let (first, second) = chosen(&Part::Model, Need::Shape, &names).expect("a shape");
+        assert_eq!(
+            (first, second),
+            (vec!["config.json".to_owned()], Vec::new())
+        );
+    }
+
+    #[test]
+    fn a_gguf_file_is_named_by_itself_or_by_its_quantisation() {
+        let names = [
+            "x-Q4_K_M.gguf",
+            "x-Q4_K_S.gguf",
+            "x-Q8_0.gguf",
+            "y-q8_0.gguf",
+            "tokenizer.json",
+        ];
+        let part = Part::Quantisation("q4_k_m".into());
+        let (first, _) = chosen(&part, Need::All, &names).expect("one");
+        assert_eq!(first, ["x-Q4_K_M.gguf", "tokenizer.json"]);
+        for (part, expected) in [
+            (
+                Part::Quantisation("Q8_0".into()),
+                "several GGUF files with \"Q8_0\"",
+            ),
+            (Part::Quantisation("Q4".into()), "no GGUF files with \"Q4\""),
+            (Part::File("x-Q4_KM.gguf".into()), "it has x-Q4_K_M.gguf"),
+            (Part::Model, "name one of them as owner/name/FILE.gguf"),
+        ] {
+            let error = chosen(&part, Need::All, &names)
+                .expect_err(expected)
+                .to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_model_says_what_it_is() {
+        for (names, expected) in [
+            (&["README.md"][..], "no config.json"),
+            (
+                &["config.json", "pytorch_model.bin"],
+                "it has pytorch_model.bin",
+            ),
+            (
+                &[
+                    "config.json",
+                    "model-1.safetensors",
+                    "model.safetensors.index.json",
+                ],
+                "no file \"model-2.safetensors\"",
+            ),
+        ] {
+            let error = chosen(&Part::Model, Need::All, names)
+                .expect_err(expected)
+                .to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
