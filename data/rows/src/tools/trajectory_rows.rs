@@ -30,7 +30,7 @@ use crate::read_error::ReadError;
 /// or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader {
-        lines: TextLines::open(path)?,
+        lines: TextLines::of_rows(path)?,
         n_rows: 0,
     })
 }

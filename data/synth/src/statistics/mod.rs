@@ -7,6 +7,7 @@
 
 mod conversations;
 mod file_kind;
+mod pairs;
 mod trajectories;
 
 use serde::Serialize;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 pub use conversations::conversation_statistics;
 pub use file_kind::FileKind;
+pub use pairs::pair_statistics;
 pub use trajectories::trajectory_statistics;
 
 use tooltune_rows::json::{Style, dumps, json_complexity};
