@@ -389,7 +389,7 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
         "<span>plain</span>",
         "<span>constrained</span>",
         "breaks json: ",
-        "ranked by <span>mean of schema validity and content similarity</span> <b>0.000</b>",
+        "ranked by <span>mean of slot.schema_accuracy and slot.content_similarity</span> <b>0.000</b>",
     ] {
         assert!(page.contains(part), "{part} is not in the page");
     }

@@ -3,9 +3,8 @@
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::names::metric_name;
 use super::number::{change, count, estimate};
-use super::run::{ReportRun, SuiteResult};
+use super::run::{MetricWords, ReportRun, SuiteResult};
 use tables::{Block, Entry, Measure, blocks};
 
 mod opening;
@@ -30,6 +29,8 @@ enum Table {
         has_n: bool,
         has_change: bool,
         rows: Vec<MetricRow>,
+        /// Numbers that count something beside the metrics, by result.
+        counts: Vec<Counts>,
         note: Option<String>,
     },
     /// A group a line, a metric a column.
@@ -37,7 +38,7 @@ enum Table {
         title: String,
         label: String,
         has_n: bool,
-        metrics: Vec<String>,
+        metrics: Vec<Name>,
         rows: Vec<GroupRow>,
         note: Option<String>,
     },
@@ -50,10 +51,25 @@ struct Source {
     label: String,
 }
 
+/// What is measured: its name, and what people call it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Name {
+    name: String,
+    words: Option<&'static str>,
+}
+
 #[derive(Debug, Clone, Serialize)]
 struct MetricRow {
-    name: String,
+    #[serde(flatten)]
+    name: Name,
     cells: Vec<MetricCell>,
+}
+
+/// What a result counts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Counts {
+    source: Source,
+    text: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -95,9 +111,52 @@ struct GroupValue {
 }
 
 /// The tables of a result, with what the result is.
-struct Read {
+struct Read<'r> {
     source: Source,
+    result: &'r SuiteResult,
     blocks: Vec<Block>,
+}
+
+impl Read<'_> {
+    /// The table over all samples.
+    fn headline(&self) -> Option<&Block> {
+        let suite = self.result.suite.as_str();
+        let of_all = |block: &&Block| matches!(block.key(), (title, false) if title.is_empty() || title == suite);
+        self.blocks.iter().find(of_all)
+    }
+}
+
+/// A metric of a result over all of its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Figure {
+    /// The one name of the metric.
+    pub(super) name: String,
+    pub(super) value: f64,
+    /// Ends of its 95 % interval.
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+/// The metrics of a result over all of its samples; what it counts is none.
+///
+/// # Errors
+///
+/// - its metrics are no object
+pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figure>, ReportError> {
+    let read = read((0, run), result)?;
+    let Some(Block::Metrics { measures, .. }) = read.headline() else {
+        return Ok(Vec::new());
+    };
+    let figure = |measure: &Measure| match measure.entry {
+        Entry::Number {
+            value, interval, ..
+        } => Some(Figure {
+            name: result.metric(&measure.name),
+            value,
+            interval,
+        }),
+        Entry::Count { .. } | Entry::Text { .. } => None,
+    };
+    Ok(measures.iter().filter_map(figure).collect())
 }
 
 /// Metrics or groups of a table that are shown.
@@ -111,8 +170,8 @@ const DASH: &str = "–";
 /// # Errors
 ///
 /// - the metrics of a result are no object
-pub(super) fn suites(runs: &[ReportRun]) -> Result<Vec<Suite>, ReportError> {
-    let mut suites: Vec<(String, Vec<Read>)> = Vec::new();
+pub(super) fn suites(runs: &[ReportRun], words: MetricWords) -> Result<Vec<Suite>, ReportError> {
+    let mut suites: Vec<(String, Vec<Read<'_>>)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
         // On other rows than the results of the run: in one table, the change to the first result
         // would compare two sets of rows.
@@ -130,14 +189,17 @@ pub(super) fn suites(runs: &[ReportRun]) -> Result<Vec<Suite>, ReportError> {
             }
         }
     }
-    let suite = |(name, results): (String, Vec<Read>)| Suite {
-        tables: tables(&results),
+    let suite = |(name, results): (String, Vec<Read<'_>>)| Suite {
+        tables: tables(&results, words),
         name,
     };
     Ok(suites.into_iter().map(suite).collect())
 }
 
-fn read((idx, run): (usize, &ReportRun), result: &SuiteResult) -> Result<Read, ReportError> {
+fn read<'r>(
+    (idx, run): (usize, &ReportRun),
+    result: &'r SuiteResult,
+) -> Result<Read<'r>, ReportError> {
     let metrics = result.metrics.as_object();
     let metrics = metrics.ok_or_else(|| ReportError::Suite {
         run: run.name.clone(),
@@ -149,11 +211,16 @@ fn read((idx, run): (usize, &ReportRun), result: &SuiteResult) -> Result<Read, R
             run: idx,
             label: result.label.clone(),
         },
+        result,
         blocks: blocks(metrics),
     })
 }
 
-fn tables(results: &[Read]) -> Vec<Table> {
+fn tables(results: &[Read<'_>], words: MetricWords) -> Vec<Table> {
+    let Some(suite) = results.first().map(|read| read.result) else {
+        return Vec::new();
+    };
+    let naming = Naming { suite, words };
     let all = results.iter().flat_map(|result| &result.blocks);
     let mut keys: Vec<(&str, bool)> = Vec::new();
     for block in all {
@@ -168,12 +235,35 @@ fn tables(results: &[Read]) -> Vec<Table> {
         });
         let same: Vec<(&Source, &Block)> = same.collect();
         if key.1 {
-            group_table(key.0, &same)
+            group_table(key.0, &same, naming)
         } else {
-            metric_table(key.0, &same)
+            metric_table(key.0, &same, naming)
         }
     };
     keys.into_iter().map(table).collect()
+}
+
+/// How the metrics of a suite are called.
+#[derive(Clone, Copy)]
+struct Naming<'r> {
+    suite: &'r SuiteResult,
+    words: MetricWords,
+}
+
+impl Naming<'_> {
+    fn metric(self, key: &str) -> Name {
+        let name = self.suite.metric(key);
+        let words = (self.words)(&name);
+        Name { name, words }
+    }
+
+    /// What is counted has no name of a metric.
+    fn count(key: &str) -> Name {
+        Name {
+            name: key.replace('_', " "),
+            words: None,
+        }
+    }
 }
 
 /// Names in the order in which they first come.
@@ -214,7 +304,7 @@ fn n_text(n: Option<u64>) -> String {
     n.map_or_else(|| DASH.to_owned(), count)
 }
 
-fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
+fn metric_table(title: &str, results: &[(&Source, &Block)], naming: Naming<'_>) -> Table {
     let measures = |block: &'_ Block| match block {
         Block::Metrics { measures, n, .. } => (measures.clone(), *n),
         Block::Groups { .. } => (Vec::new(), None),
@@ -227,7 +317,32 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         })
         .collect();
     let all = results.iter().flat_map(|(_, measures, _)| measures);
+    // Beside metrics, what counts something is a remark; a table may also be of counts alone.
+    let is_metric = |measure: &&Measure| matches!(measure.entry, Entry::Number { .. });
+    let has_metrics = all.clone().any(|measure| is_metric(&measure));
+    let is_count = |name: &&str| {
+        let mut same = all.clone().filter(|measure| measure.name == *name);
+        same.all(|measure| matches!(measure.entry, Entry::Count { .. }))
+    };
     let names = union(all.clone().map(|measure| measure.name.as_str()));
+    let (counted, names): (Vec<&str>, Vec<&str>) = names
+        .into_iter()
+        .partition(|name| has_metrics && is_count(name));
+    let counts = results.iter().filter_map(|(source, measures, _)| {
+        let count = |name: &&str| {
+            let entry = find(measures, name)?;
+            Some(format!(
+                "{}: {}",
+                Naming::count(name).name,
+                value_text(entry)
+            ))
+        };
+        let counts: Vec<String> = counted.iter().filter_map(count).collect();
+        (!counts.is_empty()).then(|| Counts {
+            source: (*source).clone(),
+            text: counts.join(", "),
+        })
+    });
     let row = |name: &&str| {
         let first = results
             .first()
@@ -245,8 +360,16 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
                     plot: entry.and_then(plot),
                 }
             };
+        let is_of_suite = has_metrics && {
+            let mut same = all.clone().filter(|measure| measure.name == *name);
+            // A metric that no sample counts for is null.
+            same.any(|measure| is_metric(&measure) || measure.entry == Entry::none())
+        };
         MetricRow {
-            name: metric_name(name),
+            name: match is_of_suite {
+                true => naming.metric(name),
+                false => Naming::count(name),
+            },
             cells: results.iter().enumerate().map(cell).collect(),
         }
     };
@@ -259,6 +382,7 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
             || results.iter().any(|(_, _, n)| n.is_some()),
         has_change: results.len() > 1,
         rows: names.iter().take(MAX_ROWS).map(row).collect(),
+        counts: counts.collect(),
         note: note(names.len()),
     }
 }
@@ -290,7 +414,7 @@ fn plot(entry: &Entry) -> Option<Plot> {
     })
 }
 
-fn group_table(title: &str, results: &[(&Source, &Block)]) -> Table {
+fn group_table(title: &str, results: &[(&Source, &Block)], naming: Naming<'_>) -> Table {
     let mut groups = Vec::new();
     let mut label = "";
     for (source, block) in results {
@@ -333,7 +457,19 @@ fn group_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         title: title.to_owned(),
         label: label.to_owned(),
         has_n: all().any(|group| group.n.is_some()),
-        metrics: metrics.iter().map(|metric| metric_name(metric)).collect(),
+        metrics: metrics
+            .iter()
+            .map(|metric| {
+                let mut same = all().flat_map(|group| &group.measures);
+                let is_metric = same.any(|measure| {
+                    measure.name == *metric && matches!(measure.entry, Entry::Number { .. })
+                });
+                match is_metric {
+                    true => naming.metric(metric),
+                    false => Naming::count(metric),
+                }
+            })
+            .collect(),
         rows: names.iter().take(MAX_ROWS).map(row).collect(),
         note: note(names.len()),
     }

@@ -21,8 +21,11 @@ pub struct SuiteInfo {
     pub name: &'static str,
     /// What it asks for, in a sentence.
     pub about: &'static str,
-    /// The metrics that a checkpoint can be selected by.
+    /// The metrics that a checkpoint can be selected by. The name of one is its key behind the name of
+    /// the suite, such as `slot.mean`, wherever it stands.
     pub metrics: &'static [&'static str],
+    /// What people call them, by key, where the key does not say it.
+    pub words: &'static [(&'static str, &'static str)],
     /// Those that only a config which flattens schemas has.
     pub flat_metrics: &'static [&'static str],
     /// All that fall as a model gets better.
@@ -123,11 +126,37 @@ impl SuiteInfo {
         suites.find(|suite| metrics.get(suite.metrics_mark).is_some())
     }
 
-    /// The scores by which a line of its predictions is ranked, those that it has.
-    pub fn ranking_scores(&self, line: &Value) -> impl Iterator<Item = (&'static str, f64)> {
-        let measures = self.ranked_by.iter();
-        measures.filter_map(|measure| Some((measure.name, measure.value(line)?)))
+    /// The scores by which a line of its predictions is ranked, those that it has, by their names.
+    pub fn ranking_scores(&self, line: &Value) -> Vec<(String, f64)> {
+        self.scores(self.ranked_by, line)
     }
+
+    /// All scores of a line of its predictions by their names, in the order of a table.
+    pub fn sample_scores(&self, line: &Value) -> Vec<(String, f64)> {
+        let mut forms = self.samples.iter();
+        let form = forms.find(|form| field(line, form.mark).is_some());
+        form.map_or_else(Vec::new, |form| self.scores(form.measures, line))
+    }
+
+    fn scores(&self, measures: &[SampleMeasure], line: &Value) -> Vec<(String, f64)> {
+        let score =
+            |measure: &SampleMeasure| Some((self.metric(measure.key), measure.value(line)?));
+        measures.iter().filter_map(score).collect()
+    }
+
+    /// The name of its metric of that key.
+    pub fn metric(&self, key: &str) -> String {
+        format!("{}.{key}", self.name)
+    }
+}
+
+/// What people call the metric of that name, such as "content similarity" of
+/// `slot.content_similarity`; none where its name says it.
+pub fn metric_words(metric: &str) -> Option<&'static str> {
+    let (suite, key) = metric.split_once('.')?;
+    let words = SuiteInfo::named(suite)?.words;
+    let (_, words) = words.iter().find(|(known, _)| *known == key)?;
+    Some(words)
 }
 
 /// A kind of file that only one suite reads.
@@ -189,12 +218,21 @@ pub fn lower_is_better(metric: &str) -> bool {
 /// A score of samples.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleMeasure {
-    /// Its name, which is that of its field unless the score is computed.
-    pub name: &'static str,
+    /// The key of the metric that sums it up, such as `exact_match_f`.
+    pub key: &'static str,
     /// False for what less of is better, such as errors.
     pub greater_is_better: bool,
-    /// Computes it from a line; else the field of its name has it.
-    computed: Option<fn(&Value) -> Option<f64>>,
+    /// Where a line has it.
+    source: ScoreSource,
+}
+
+/// Where a line has a score.
+#[derive(Debug, Clone, Copy)]
+enum ScoreSource {
+    /// In a field of its score, by names joined with dots.
+    Field(&'static str),
+    /// It follows from the line.
+    Computed(fn(&Value) -> Option<f64>),
 }
 
 /// The scores of a suite's lines, by which two systems are compared.
@@ -214,36 +252,44 @@ pub struct SampleScores {
 }
 
 /// A score of which more is better, in the field of this name.
-pub(crate) const fn more(name: &'static str) -> SampleMeasure {
+pub(crate) const fn more(key: &'static str) -> SampleMeasure {
     SampleMeasure {
-        name,
+        key,
         greater_is_better: true,
-        computed: None,
+        source: ScoreSource::Field(key),
     }
 }
 
 /// A score of which less is better, in the field of this name.
-pub(crate) const fn less(name: &'static str) -> SampleMeasure {
+pub(crate) const fn less(key: &'static str) -> SampleMeasure {
     SampleMeasure {
-        name,
+        key,
         greater_is_better: false,
-        computed: None,
+        source: ScoreSource::Field(key),
     }
 }
 
 impl SampleMeasure {
+    /// In a field that is called otherwise than the metric.
+    pub(crate) const fn from(mut self, field: &'static str) -> Self {
+        self.source = ScoreSource::Field(field);
+        self
+    }
+
     /// Computed from a line.
     pub(crate) const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
-        self.computed = Some(computed);
+        self.source = ScoreSource::Computed(computed);
         self
     }
 
     /// The score of a line; none where its sample has none, as without a judge.
     pub fn value(&self, line: &Value) -> Option<f64> {
-        match (self.computed, field(line, self.name)) {
-            (Some(computed), _) => computed(line),
-            (None, Some(Value::Bool(holds))) => Some(indicator(*holds)),
-            (None, found) => found?.as_f64(),
+        match self.source {
+            ScoreSource::Computed(computed) => computed(line),
+            ScoreSource::Field(name) => match field(line, name)? {
+                Value::Bool(holds) => Some(indicator(*holds)),
+                found => found.as_f64(),
+            },
         }
     }
 }
@@ -257,6 +303,12 @@ impl SampleScores {
     /// The scores of a line; none if no suite writes such lines.
     pub fn of_line(line: &Value) -> Option<&'static Self> {
         Self::all().find(|scores| field(line, scores.mark).is_some())
+    }
+
+    /// The suite that writes such lines.
+    pub fn suite(&self) -> Option<&'static SuiteInfo> {
+        let writes = |suite: &&SuiteInfo| suite.samples.iter().any(|form| form.of == self.of);
+        SUITES.into_iter().find(writes)
     }
 
     /// The sample of a line.
@@ -281,7 +333,7 @@ mod tests {
     fn scored(line: &Value) -> (&'static str, Option<&str>, Vec<(&'static str, f64)>) {
         let form = SampleScores::of_line(line).expect("a line of a suite");
         let measures = form.measures.iter();
-        let values = measures.filter_map(|one| Some((one.name, one.value(line)?)));
+        let values = measures.filter_map(|one| Some((one.key, one.value(line)?)));
         (form.of, form.id(line), values.collect())
     }
 
@@ -289,7 +341,7 @@ mod tests {
         let form = SampleScores::all().find(|form| form.of == suite);
         let measures = form.expect("a suite").measures.iter();
         let costs = measures.filter(|one| !one.greater_is_better);
-        costs.map(|one| one.name).collect()
+        costs.map(|one| one.key).collect()
     }
 
     #[test]
@@ -302,23 +354,23 @@ mod tests {
         let (suite, id, values) = scored(&line);
         assert_eq!((suite, id), ("slot", Some("dev:1")));
         let expected = [
-            ("parses", 1.0),
-            ("schema", 1.0),
-            ("strict_keys", 0.0),
-            ("content.precision", 0.5),
-            ("content.recall", 1.0),
-            ("content.f", 0.75),
-            ("exact.precision", 0.5),
-            ("exact.recall", 1.0),
-            ("exact.f", 0.75),
+            ("parse_rate", 1.0),
+            ("schema_accuracy", 1.0),
+            ("strict_keys_accuracy", 0.0),
+            ("content_precision", 0.5),
+            ("content_recall", 1.0),
+            ("content_similarity", 0.75),
+            ("exact_match_precision", 0.5),
+            ("exact_match_recall", 1.0),
+            ("exact_match_f", 0.75),
             ("exact_match", 0.0),
         ];
         assert_eq!(values, expected);
         line["scored"] = json!({"text": "{}"});
-        assert_eq!(scored(&line).2.last(), Some(&("malformed", 0.0)));
+        assert_eq!(scored(&line).2.last(), Some(&("malformed_rate", 0.0)));
         line["scored"]["malformed"] = json!("not_json");
-        assert_eq!(scored(&line).2.last(), Some(&("malformed", 1.0)));
-        assert_eq!(costs("slot"), ["malformed"]);
+        assert_eq!(scored(&line).2.last(), Some(&("malformed_rate", 1.0)));
+        assert_eq!(costs("slot"), ["malformed_rate"]);
     }
 
     #[test]
@@ -330,29 +382,33 @@ mod tests {
             ("sa", 0.5),
             ("ia", 0.25),
             ("ia_strict", 0.0),
-            ("success", 1.0),
+            ("sr", 1.0),
             ("correct_path", 1.0),
             ("delta_len", -1.0),
-            ("parse_error", 0.0),
+            ("parse_error_rate", 0.0),
         ];
         assert_eq!(scored(&line), ("goat", Some("q1"), solved.to_vec()));
         line["score"]["success"] = json!(false);
         let names = |line: &Value| scored(line).2.into_iter().map(|(name, _)| name).collect();
         let unsolved: Vec<&str> = names(&line);
-        assert!(!unsolved.contains(&"delta_len") && unsolved.contains(&"success"));
+        assert!(!unsolved.contains(&"delta_len") && unsolved.contains(&"sr"));
         line["score"]["success"] = Value::Null;
         let unjudged: Vec<&str> = names(&line);
         assert_eq!(
             unjudged,
-            ["sa", "ia", "ia_strict", "correct_path", "parse_error"]
+            ["sa", "ia", "ia_strict", "correct_path", "parse_error_rate"]
         );
-        assert_eq!(costs("goat"), ["delta_len", "parse_error"]);
+        assert_eq!(costs("goat"), ["delta_len", "parse_error_rate"]);
 
         let line = json!({"id": "p", "gold": ["GET /a"], "score": {"sa": 1.0, "correct_path": false,
             "success": null, "delta_len": 2, "parse_error": true}});
-        let values = vec![("correct_path", 0.0), ("sa", 1.0), ("parse_error", 1.0)];
+        let values = vec![
+            ("correct_path", 0.0),
+            ("sa", 1.0),
+            ("parse_error_rate", 1.0),
+        ];
         assert_eq!(scored(&line), ("restbench", Some("p"), values));
-        assert_eq!(costs("restbench"), ["delta_len", "parse_error"]);
+        assert_eq!(costs("restbench"), ["delta_len", "parse_error_rate"]);
     }
 
     #[test]
@@ -364,7 +420,7 @@ mod tests {
         let right = vec![
             ("sample_accuracy", 1.0),
             ("rouge_l", 0.5),
-            ("parse_error", 0.0),
+            ("parse_error_rate", 0.0),
         ];
         assert_eq!(scored(&line(1, 1)), ("apibank", Some("s"), right));
         assert_eq!(scored(&line(2, 1)).2[0], ("sample_accuracy", 0.0));
@@ -375,7 +431,7 @@ mod tests {
         solved["score"]["success"] = json!(true);
         let values = scored(&solved).2;
         assert!(values.contains(&("correct_path", 0.0)) && values.contains(&("delta_len", 2.0)));
-        assert_eq!(costs("apibank"), ["delta_len", "parse_error"]);
+        assert_eq!(costs("apibank"), ["delta_len", "parse_error_rate"]);
     }
 
     #[test]
@@ -389,14 +445,14 @@ mod tests {
             ("full", 0.0),
             ("win_official", 0.0),
             ("win_strict", 1.0),
-            ("parse_error", 0.0),
+            ("parse_error_rate", 0.0),
         ];
         assert_eq!(scored(&line), ("nestful", Some("n"), sequence));
         let line = json!({"id": "n", "score": {"win": "needs_tools", "n_steps": 4,
             "parse_error": true}});
-        let lost = vec![("parse_error", 1.0), ("n_steps", 4.0)];
+        let lost = vec![("parse_error_rate", 1.0), ("steps", 4.0)];
         assert_eq!(scored(&line), ("nestful", Some("n"), lost));
-        assert_eq!(costs("nestful"), ["parse_error", "n_steps"]);
+        assert_eq!(costs("nestful"), ["parse_error_rate", "steps"]);
     }
 
     #[test]
@@ -433,13 +489,54 @@ mod tests {
             ("exact_match_strict", 0.0),
             ("contains", 1.0),
             ("judged", 1.0),
-            ("parse_error", 1.0),
+            ("parse_error_rate", 1.0),
         ];
         assert_eq!(scored(&line), ("toolqa", Some("u"), values));
-        assert_eq!(costs("toolqa"), ["parse_error"]);
+        assert_eq!(costs("toolqa"), ["parse_error_rate"]);
         let line = json!({"uid": "u", "task_type": "FILTERING", "model_output": "Filtering"});
-        let values = vec![("accuracy", 1.0), ("parse_error", 0.0)];
+        let values = vec![("accuracy", 1.0), ("parse_error_rate", 0.0)];
         assert_eq!(scored(&line), ("toolqa --classify", Some("u"), values));
+    }
+
+    #[test]
+    fn a_score_of_samples_has_the_name_and_the_direction_of_its_metric() {
+        // Halves of an F, which no metric sums up.
+        const HALVES: [&str; 4] = [
+            "content_precision",
+            "content_recall",
+            "exact_match_precision",
+            "exact_match_recall",
+        ];
+        // Shares that rank samples and are no metric, and numbers of loops and classifiers.
+        const OTHERS: [&str; 3] = ["right_calls", "steps", "accuracy"];
+        for suite in SUITES {
+            let known = || suite.metrics.iter().chain(suite.flat_metrics);
+            let measures = suite.samples.iter().flat_map(|form| form.measures);
+            for measure in measures.chain(suite.ranked_by) {
+                let (suite, key) = (suite.name, measure.key);
+                let is_other = HALVES.contains(&key) || OTHERS.contains(&key);
+                let is_known = known().any(|known| *known == key);
+                assert!(is_known || is_other, "{suite}.{key}");
+                let falls = lower_is_better(&format!("{suite}.{key}"));
+                assert_eq!(falls, !measure.greater_is_better, "{suite}.{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_of_metrics_that_there_are_and_no_two_share_them() {
+        for suite in SUITES {
+            let mut seen = std::collections::BTreeSet::new();
+            for (key, words) in suite.words {
+                let mut known = suite.metrics.iter().chain(suite.flat_metrics);
+                let is_known = known.any(|known| known == key);
+                assert!(is_known, "{}.{key} is no metric", suite.name);
+                assert!(seen.insert(words), "{}: {words} twice", suite.name);
+                assert_eq!(metric_words(&suite.metric(key)), Some(*words));
+            }
+        }
+        assert_eq!(metric_words("slot.mean_of_nothing"), None);
+        assert_eq!(metric_words("loss"), None);
     }
 
     #[test]

@@ -193,8 +193,9 @@ impl ApiBankReport {
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
 /// a run does not have is a dash.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table = "| run | n | judged | SR % | with gold calls | CP % | ΔLen | correctness % \
-                     | sample accuracy % | with gold answer | ROUGE-L % | parse errors % |\n\
+    let mut table = "| apibank | n | judged | sr % | with gold calls | correct_path % | delta_len \
+                     | correctness % | sample_accuracy % | with gold answer | rouge_l % \
+                     | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {

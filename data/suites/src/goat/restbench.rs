@@ -139,7 +139,7 @@ impl RestBenchReport {
 /// Renders reports as a Markdown table, a line for each with its name; a number that a run does
 /// not have is a dash.
 pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
-    let mut table = "| run | n | CP % | ΔLen | judged | SR % | SA % | parse errors % |\n\
+    let mut table = "| restbench | n | correct_path % | delta_len | judged | sr % | sa % | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {
