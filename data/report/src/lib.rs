@@ -18,8 +18,8 @@
 
 mod axis;
 mod chart;
-mod complexity;
 mod compared;
+mod complexity;
 mod curves;
 mod error;
 mod headline;
@@ -35,8 +35,8 @@ mod shortened;
 mod tiles;
 mod words;
 
-pub use complexity::{MeasuredSet, render_complexity};
 pub use compared::{RunsTable, compare_runs};
+pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
 pub use page::render;
 pub use predictions::{RankedEvaluation, ranked_samples};
