@@ -36,7 +36,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     ];
     let mut flips = Vec::new();
     for measure in before.form.measures {
-        let name = measure.name;
+        let name = measure.key;
         let scores = (before.scores.get(name), after.scores.get(name));
         let (Some(before), Some(after)) = scores else {
             continue;
@@ -81,7 +81,7 @@ fn table_line(measure: &SampleMeasure, found: &PairedComparison) -> String {
     let [better, worse] = better_and_worse(measure, found);
     format!(
         "| {}{note} | {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
-        measure.name,
+        measure.key,
         found.n,
         found.before,
         found.after,
@@ -224,7 +224,7 @@ fn samples(path: &Path) -> Result<Samples, Error> {
         for measure in form.measures {
             if let Some(score) = measure.value(&line) {
                 let id = id.to_owned();
-                let scores = samples.scores.entry(measure.name).or_default();
+                let scores = samples.scores.entry(measure.key).or_default();
                 scores.push(SampleScore { id, score });
             }
         }

@@ -1,6 +1,6 @@
 //! Writes one HTML page of the files of one or two runs, and of further evaluations (`report`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -14,6 +14,7 @@ use tooltune_report::{BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteRe
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{Row, inspect_row};
 use tooltune_rows::tools::JsonLines;
+use tooltune_suites::metric_words;
 
 use super::{DeviceOption, eprint_line, print_line};
 use crate::base_model::BaseModel;
@@ -36,7 +37,7 @@ pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> 
     if let Some(other) = &args.other {
         runs.push(report_run(other, &[], place)?);
     }
-    let page = render(&runs)?;
+    let page = render(&runs, metric_words)?;
     let output = args.output.clone();
     let output = output.unwrap_or_else(|| args.run.join("report.html"));
     write_atomic(&output, page.as_bytes())?;
@@ -86,9 +87,39 @@ fn report_run(run: &Path, further: &[PathBuf], place: &DeviceOption) -> Result<R
         evaluations: evaluations.iter().map(Evaluation::result).collect(),
         mask_preview,
         samples,
+        texts: Vec::new(),
+        settings: settings_by_path(&resolved)?,
+        n_rows: None,
         config_toml: text(&resolved)?,
         lock_json: text(&run.join("run.lock.json"))?,
     })
+}
+
+/// Every setting of a resolved config by its path, such as `lora.r`, with its value as it is written.
+fn settings_by_path(resolved: &Path) -> Result<BTreeMap<String, String>, Error> {
+    let mut settings = BTreeMap::new();
+    let table = text(resolved)?.parse::<toml::Table>();
+    let table = table.map_err(|error| {
+        Error::Usage(format!(
+            "{}: {error}; it is written by `train`, and not to be edited",
+            resolved.display()
+        ))
+    })?;
+    let mut tables = vec![(String::new(), table)];
+    while let Some((place, table)) = tables.pop() {
+        for (key, value) in table {
+            let path = if place.is_empty() {
+                key
+            } else {
+                format!("{place}.{key}")
+            };
+            match value {
+                toml::Value::Table(inner) => tables.push((path, inner)),
+                value => drop(settings.insert(path, value.to_string())),
+            }
+        }
+    }
+    Ok(settings)
 }
 
 /// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of

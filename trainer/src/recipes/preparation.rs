@@ -8,7 +8,7 @@ use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::PromptFiles;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::StepOrder;
-use tooltune_rows::text::{NotRead, PrepareReport, Prepared, Row, TokenizedExample, prepare};
+use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes, TokenizedExample, prepare};
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
@@ -32,11 +32,11 @@ pub struct Preparation {
     /// What became of the schemas of the rows, where the config flattens them.
     pub flattened: Option<Flattened>,
     /// What the training rows have and their format does not read.
-    pub not_read: NotRead,
+    pub not_read: RowNotes,
     /// Rows to evaluate on, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
     /// What the rows to evaluate on have and their format does not read.
-    pub eval_not_read: NotRead,
+    pub eval_not_read: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more_eval_rows: bool,
     /// The rows whose loss evaluations measure, and what became of them; none without that loss.

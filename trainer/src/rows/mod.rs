@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenReport, flatten_rows};
 use tooltune_agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
-use tooltune_rows::text::{DataError, NotRead, Row, RowReader, all_rows, read_rows};
+use tooltune_rows::text::{DataError, Row, RowNotes, RowReader, all_rows, read_rows};
 use tooltune_rows::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
@@ -30,7 +30,7 @@ pub struct ReadingReport {
     /// What became of schemas, where the config flattens them.
     pub flattened: FlattenReport,
     /// What the rows have and their format does not read.
-    pub not_read: NotRead,
+    pub not_read: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more: bool,
 }
@@ -45,7 +45,7 @@ impl ReadingReport {
 }
 
 /// What the rows of some files have and their format does not read, in sentences.
-pub fn not_read_lines(files: &str, not_read: &NotRead) -> Vec<String> {
+pub fn not_read_lines(files: &str, not_read: &RowNotes) -> Vec<String> {
     let lines = not_read.lines().into_iter();
     lines.map(|line| format!("{files}: {line}")).collect()
 }
@@ -144,7 +144,7 @@ fn with_rows_of<R>(
         }
     };
     for reader in &readers {
-        report.not_read.add(reader.not_read());
+        report.not_read.add(reader.notes());
     }
     done
 }

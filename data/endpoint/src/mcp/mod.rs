@@ -18,8 +18,6 @@ mod error;
 mod executor;
 mod message;
 mod process;
-#[cfg(test)]
-mod tests;
 
 pub use client::{McpClient, McpOptions};
 pub use error::McpError;

@@ -113,7 +113,10 @@ impl ServerProcess {
         let bytes: Vec<u8> = said.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         // Programs say last what they died of.
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
         let last = lines.iter().rev().take(2).rev();
         let last: Vec<&str> = last.copied().collect();
         match excerpt(&last.join(" ")) {
@@ -224,7 +227,9 @@ fn read_lines(output: ChildStdout, max_line_bytes: usize, lines: SyncSender<Line
 /// A line without its end, or that it was too long; nothing at the end.
 fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
-    let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    let limit = u64::try_from(max_bytes)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
     let n_read = output.by_ref().take(limit).read_until(b'\n', &mut line)?;
     if n_read == 0 {
         return Ok(None);

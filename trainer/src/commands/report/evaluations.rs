@@ -154,14 +154,16 @@ pub(super) fn ranked(
     lines: &[Value],
     rows: &HashMap<&str, &Row>,
 ) -> Vec<SampleView> {
-    let view = |(name, value): (&str, f64)| SampleScoreView {
-        name: name.to_owned(),
-        value,
+    let views = |scores: Vec<(String, f64)>| -> Vec<SampleScoreView> {
+        let view = |(name, value)| SampleScoreView { name, value };
+        scores.into_iter().map(view).collect()
     };
     let evaluation = RankedEvaluation {
         suite: suite.name,
         result,
-        ranking_scores: &|line| suite.ranking_scores(line).map(view).collect(),
+        is_base: result == "base" || result == "step 0",
+        ranking_scores: &|line| views(suite.ranking_scores(line)),
+        scores: &|line| views(suite.sample_scores(line)),
     };
     ranked_samples(evaluation, lines, rows)
 }
