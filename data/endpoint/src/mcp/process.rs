@@ -177,7 +177,7 @@ impl ServerProcess {
         use rustix::process::{Signal, kill_process_group};
         if let Some(pid) = self.pid() {
             // A group without members is what is wanted.
-            drop(kill_process_group(pid, Signal::KILL));
+            let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 
