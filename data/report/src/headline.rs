@@ -26,10 +26,10 @@ pub(super) fn within<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>
     let best_step = run.best.as_ref().map(|best| best.step);
     let of_suite = || run.suites.iter().filter(|result| result.suite == suite);
     let selected = of_suite().find(|result| best_step.is_some() && result.step == best_step);
-    of_suite().last()?;
+    of_suite().next_back()?;
     Some(Headline {
         base: of_suite().find(|result| result.step == Some(0)),
-        best: selected.or_else(|| of_suite().filter(|_| best_step.is_none()).last()),
+        best: selected.or_else(|| of_suite().rfind(|_| best_step.is_none())),
         is_evaluation: false,
     })
 }
