@@ -212,11 +212,6 @@ fn next_page(link: &str) -> Option<String> {
     Some(from.split_once('>')?.0.to_owned())
 }
 
-/// The failure of what is asked of the hub for other reasons than a file.
-pub(crate) fn is_absent(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused(refused) if refused.status == 404)
-}
-
 impl RepoCache {
     /// The listing that a folder of a snapshot shows by itself: files without their hashes.
     pub(crate) fn names_in(folder: &Path) -> Vec<String> {

@@ -1,1 +1,3 @@
+//! A server that speaks the hub's protocol, for tests.
+
 

@@ -243,11 +243,11 @@ impl Run<'_> {
             let left: Vec<usize> = (0..requests.len()).filter(is_left).collect();
             self.send_within_budget(stage, requests, &left, &mut held)?;
         }
-        if let Some(fault) = held.values().next() {
-            if self.journal.n_replies() == 0 {
-                let message = format!("{}; no request has a reply", fault.message);
-                return Err(self.failed(message));
-            }
+        if let Some(fault) = held.values().next()
+            && self.journal.n_replies() == 0
+        {
+            let message = format!("{}; no request has a reply", fault.message);
+            return Err(self.failed(message));
         }
         for (idx, fault) in held {
             self.journal
