@@ -9,7 +9,7 @@ use tooltune_rows::regular_file;
 
 use crate::budgets::LISTING_BYTES;
 use crate::cache::{RepoCache, is_commit, is_sha256};
-use crate::client::{Client, Failure, Outgoing};
+use crate::client::{Client, Outgoing};
 use crate::error::HubError;
 use crate::fetch::Listener;
 use crate::name::{RepoName, is_safe, quoted_part};

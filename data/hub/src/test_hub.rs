@@ -1,3 +1,1 @@
 //! A server that speaks the hub's protocol, for tests.
-
-

@@ -527,7 +527,7 @@ fn what_is_no_prompt_is_made_once_for_each_request_of_an_item() {
     let generator = ByRule::default();
     let n_made = Cell::new(0);
     let made = |id: &str, request: Value| {
-        let mut watch = |_: Progress<'_>| true;
+        let mut watch = |_: &Progress| true;
         let mut run = Run::open(Opening {
             dir: dir.path(),
             stages: STAGES,
