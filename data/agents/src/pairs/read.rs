@@ -172,7 +172,7 @@ mod tests {
                 "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"a\"]}",
                 "a negative is the right document itself",
             ),
-            ("[1]", "the row is a list"),
+            ("[1]", "the file is one JSON array"),
             ("", "holds no new pairs"),
         ];
         for (text, expected) in faults {
