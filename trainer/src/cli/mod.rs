@@ -187,10 +187,11 @@ pub struct InspectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Rows to show.
-    #[arg(short = 'n', long, default_value_t = 3)]
-    pub rows: usize,
-    /// Show this row alone: its line number, or file:line.
+    /// Rows to show: 3 by default, and with --row all that it names.
+    #[arg(short = 'n', long)]
+    pub rows: Option<usize>,
+    /// Show this row alone: its line number, or file:line; of a trajectory all its examples, or one by
+    /// its id, as it is printed.
     #[arg(long)]
     pub row: Option<String>,
     /// How to print.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use comfy_table::{CellAlignment, Table, presets};
 use tooltune_agents::pairs::read_pairs;
+use tooltune_hub::RepoKind;
 use tooltune_rows::statistics::{FileStatistics, GroupStatistics, MeasureStatistics, TokenCount};
 use tooltune_rows::text::{DataFormat, Faults, Row, SlotPrompt, read_rows, recognise_file};
 use tooltune_rows::tools::{ApiCatalogue, read_trajectories};
@@ -13,11 +14,16 @@ use tooltune_synth::statistics::{
 };
 
 use super::print_line;
+use super::target::refuse_hub_name;
 use crate::base_model::BaseModel;
 use crate::cli::StatsArgs;
 use crate::error::Error;
 
 pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
+    refuse_hub_name(RepoKind::Dataset, &args.file)?;
+    if let Some(model) = &args.model {
+        refuse_hub_name(RepoKind::Model, model)?;
+    }
     let tokenizer = args
         .model
         .as_deref()

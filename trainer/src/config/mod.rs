@@ -16,6 +16,7 @@ mod document;
 mod enums;
 mod findings;
 pub mod foreign;
+mod hub_names;
 mod load;
 mod metric;
 mod overrides;
@@ -44,6 +45,7 @@ pub fn table_names() -> Vec<&'static str> {
     schema::keys(schema::root())
 }
 
+pub(crate) use hub_names::fetch_hint;
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
 pub(crate) use paths::{named_files, things_beside};

@@ -29,8 +29,8 @@ pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 pub struct ReadingReport {
     /// What became of schemas, where the config flattens them.
     pub flattened: FlattenReport,
-    /// What the rows have and their format does not read.
-    pub not_read: RowNotes,
+    /// What the rows have that their format does not read, and calls without results.
+    pub notes: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more: bool,
 }
@@ -38,15 +38,15 @@ pub struct ReadingReport {
 impl ReadingReport {
     /// What became of the rows of an evaluation, in sentences.
     pub fn lines(&self, config: &Config) -> Vec<String> {
-        let mut lines = not_read_lines("data.eval", &self.not_read);
+        let mut lines = note_lines("data.eval", &self.notes);
         lines.extend(self.has_more.then(|| more_rows(config)));
         lines
     }
 }
 
-/// What the rows of some files have and their format does not read, in sentences.
-pub fn not_read_lines(files: &str, not_read: &RowNotes) -> Vec<String> {
-    let lines = not_read.lines().into_iter();
+/// What to know of the rows of some files, in sentences.
+pub fn note_lines(files: &str, notes: &RowNotes) -> Vec<String> {
+    let lines = notes.lines().into_iter();
     lines.map(|line| format!("{files}: {line}")).collect()
 }
 
@@ -144,7 +144,7 @@ fn with_rows_of<R>(
         }
     };
     for reader in &readers {
-        report.not_read.add(reader.notes());
+        report.notes.add(reader.notes());
     }
     done
 }

@@ -129,6 +129,11 @@ impl Iterator for TrajectoryReader {
 }
 
 impl TrajectoryReader {
+    /// The rows with their places as `file:line`, in order.
+    pub fn placed(mut self) -> impl Iterator<Item = Result<(String, Trajectory), ToolsError>> {
+        iter::from_fn(move || self.next_placed())
+    }
+
     /// The next row with its place as `file:line`.
     fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let Some(line) = self.lines.next() else {
