@@ -18,11 +18,12 @@ use regex::Regex;
 use sources::{Source, read, regex, rust_sources};
 
 /// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
-const CRATES: [(&str, &[&str]); 13] = [
+const CRATES: [(&str, &[&str]); 14] = [
     ("data/rows", &[]),
     ("data/agents", &["rows"]),
     ("data/grammar", &["rows"]),
     ("data/endpoint", &["agents", "rows"]),
+    ("data/hub", &["endpoint", "rows"]),
     ("data/sandbox", &["rows"]),
     (
         "data/suites",
@@ -44,6 +45,7 @@ const CRATES: [(&str, &[&str]); 13] = [
             "checkpoints",
             "endpoint",
             "grammar",
+            "hub",
             "kernels",
             "pipelines",
             "report",
@@ -87,7 +89,7 @@ const LAYERS: [&str; 26] = [
 ];
 
 /// The modules of the trainer's config, likewise; `load` is its entry.
-const CONFIG_LAYERS: [&str; 21] = [
+const CONFIG_LAYERS: [&str; 22] = [
     "diagnostics",
     "did_you_mean",
     "document",
@@ -97,6 +99,7 @@ const CONFIG_LAYERS: [&str; 21] = [
     "suite",
     "metric",
     "template_kwargs",
+    "fetch_hint",
     "findings",
     "rules",
     "tables",

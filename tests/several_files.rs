@@ -241,6 +241,17 @@ fn data_stats_know_the_rows_by_their_fields() {
     ] {
         assert!(found.contains(part), "{part}: {found}");
     }
+    let pair = json!({"anchor": "tide", "positive": "harbour depth", "negatives": ["wind"]});
+    workplace.write("pairs.jsonl", lines(&[pair]));
+    let found = stats("pairs.jsonl");
+    for part in [
+        "1 pairs in pairs.jsonl",
+        "1 different queries",
+        "2 different documents",
+        "| document_characters ",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
     for (arguments, expected) in [
         ("data stats a.jsonl", "--responses"),
         (

@@ -42,50 +42,44 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
         (None, None) => N_ROWS,
     };
     let mut report = ReadingReport::default();
-    let shown = with_rows(
-        &config,
-        files,
-        &device,
-        &mut report,
-        |rows| {
-            let (mut shown, mut faults) = (0, Faults::default());
-            for row in rows {
-                let Some(row) = faults.take(row) else {
-                    continue;
-                };
-                if shown == most || !wanted.is(&row) {
-                    continue;
-                }
-                shown += 1;
-                let given = system
-                    .as_ref()
-                    .filter(|_| row.conversation.system().is_none());
-                let row = match given {
-                    None => row,
-                    Some(text) => Row {
-                        conversation: row.conversation.with_system(text),
-                        ..row
-                    },
-                };
-                let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
-                let Some(mut inspected) = faults.take(inspected) else {
-                    continue;
-                };
-                if let (Some(_), Some(system)) = (given, &mut inspected.system) {
-                    system.from = SystemSource::Setting;
-                }
-                match args.format {
-                    OutputFormat::Text => print(&inspected, &base)?,
-                    OutputFormat::Json => {
-                        let line = serde_json::to_string(&inspected);
-                        print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
-                    }
+    let shown = with_rows(&config, files, &device, &mut report, |rows| {
+        let (mut shown, mut faults) = (0, Faults::default());
+        for row in rows {
+            let Some(row) = faults.take(row) else {
+                continue;
+            };
+            if shown == most || !wanted.is(&row) {
+                continue;
+            }
+            shown += 1;
+            let given = system
+                .as_ref()
+                .filter(|_| row.conversation.system().is_none());
+            let row = match given {
+                None => row,
+                Some(text) => Row {
+                    conversation: row.conversation.with_system(text),
+                    ..row
+                },
+            };
+            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
+            let Some(mut inspected) = faults.take(inspected) else {
+                continue;
+            };
+            if let (Some(_), Some(system)) = (given, &mut inspected.system) {
+                system.from = SystemSource::Setting;
+            }
+            match args.format {
+                OutputFormat::Text => print(&inspected, &base)?,
+                OutputFormat::Json => {
+                    let line = serde_json::to_string(&inspected);
+                    print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
                 }
             }
-            faults.none()?;
-            Ok(shown)
-        },
-    )?;
+        }
+        faults.none()?;
+        Ok(shown)
+    })?;
     for line in note_lines("data.train", &report.notes) {
         eprint_line(&line)?;
     }

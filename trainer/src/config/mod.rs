@@ -14,9 +14,10 @@ mod diagnostics;
 mod did_you_mean;
 mod document;
 mod enums;
+mod fetch_hint;
 mod findings;
 pub mod foreign;
-mod hub_names;
+
 mod load;
 mod metric;
 mod overrides;
@@ -45,7 +46,7 @@ pub fn table_names() -> Vec<&'static str> {
     schema::keys(schema::root())
 }
 
-pub(crate) use hub_names::fetch_hint;
+pub(crate) use fetch_hint::fetch_hint;
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
 pub(crate) use paths::{named_files, things_beside};

@@ -10,8 +10,8 @@ use tooltune_rows::regular_file;
 
 use super::diagnostics::{Problem, SourceSpan};
 use super::did_you_mean::{nearest, shorten};
+use super::fetch_hint::fetch_hint;
 use super::findings::Places;
-use super::hub_names::fetch_hint;
 use super::schema::{root, setting_of, target};
 use super::tables::Config;
 use super::written::written;

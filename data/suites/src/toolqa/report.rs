@@ -110,7 +110,7 @@ impl ToolQaNumbers {
     ];
 
     /// The numbers of at least one score.
-    fn new(scores: &[ToolQaScore]) -> Self {
+    pub(super) fn new(scores: &[ToolQaScore]) -> Self {
         let is_unread = |score: &ToolQaScore| score.status == AnswerStatus::NoCode;
         let rows: Vec<[f64; 4]> = scores
             .iter()

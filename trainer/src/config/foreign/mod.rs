@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tooltune_hub::RepoKind;
 
 use super::document::Table;
-use super::hub_names::fetch_hint;
+use super::fetch_hint::fetch_hint;
 
 /// A trainer with its keys.
 #[derive(Debug, Deserialize)]
@@ -252,7 +252,8 @@ impl Translation {
                 );
                 let hint = fetch_hint(RepoKind::Dataset, Path::new(path));
                 let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-                self.to_do.push(format!("{path} in {}: {why}{hint}", rule.to));
+                self.to_do
+                    .push(format!("{path} in {}: {why}{hint}", rule.to));
             }
             files.push(path.to_owned());
         }
