@@ -32,11 +32,11 @@ pub struct GeneratorArgs {
     /// 20.
     #[arg(long, default_value_t = 4, requires = "endpoint")]
     pub retries: usize,
-    /// Seconds for one attempt.
+    /// Seconds for one attempt; a reply is waited for as a whole.
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = 120.0,
+        default_value_t = 600.0,
         requires = "endpoint"
     )]
     pub timeout: f64,

@@ -98,12 +98,21 @@ fn sampler_seed(random: &mut SeededRandom) -> u64 {
     random.next_u64() >> 33
 }
 
+/// What the schema of an object looks like, as far as the next stage looks at it.
+fn object_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"type": {"enum": ["object"]}, "properties": {"type": "object"}},
+        "required": ["type", "properties"],
+    })
+}
+
 fn pairs_schema(n_pairs: usize) -> Value {
     let pair = json!({
         "type": "object",
         "properties": {
             "input_text": {"type": "string"},
-            "json_schema": {"type": "object"},
+            "json_schema": object_schema(),
             "gold": {"type": "object"},
         },
         "required": ["input_text", "json_schema", "gold"],
@@ -221,7 +230,7 @@ pub(super) fn annotations(
 ) -> Result<Vec<Asked>, PipelineError> {
     let schema = json!({
         "type": "object",
-        "properties": {"json_schema": {"type": "object"}, "gold": {"type": "object"}},
+        "properties": {"json_schema": object_schema(), "gold": {"type": "object"}},
         "required": ["json_schema", "gold"],
         "additionalProperties": false,
     });
