@@ -37,7 +37,7 @@ mod words;
 pub use compared::{RunsTable, compare_runs};
 pub use error::ReportError;
 pub use page::render;
-pub use predictions::{RankedEvaluation, ranked_samples};
+pub use predictions::{RankedEvaluation, ranked_samples, samples_by_loss};
 pub use run::{
     BestCheckpoint, MetricWords, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView,
     SuiteResult,
