@@ -39,7 +39,7 @@ pub use compared::{RunsTable, compare_runs};
 pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
 pub use page::render;
-pub use predictions::{RankedEvaluation, ranked_samples};
+pub use predictions::{RankedEvaluation, ranked_samples, samples_by_loss};
 pub use run::{
     BestCheckpoint, MetricWords, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView,
     SuiteResult,

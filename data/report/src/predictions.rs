@@ -11,7 +11,7 @@ use serde_json::Value;
 use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::text::{Message, Row};
 
-use super::run::{SampleScoreView, SampleView};
+use super::run::{SampleScoreView, SampleView, SuiteResult};
 
 /// Broken rules that are named beside a sample.
 const MAX_RULES: usize = 5;
@@ -55,6 +55,31 @@ pub fn ranked_samples(
     ranked
         .map(|(.., line)| sample(evaluation, line, rows))
         .collect()
+}
+
+/// The rows of an evaluation that measured the loss alone, from `losses.jsonl`, the one with the
+/// greatest loss first. Rows that are not known are left out: nothing could be shown of them.
+pub fn samples_by_loss(
+    result: &str,
+    lines: &[Value],
+    rows: &HashMap<&str, &Row>,
+) -> Vec<SampleView> {
+    let row = |line: &Value| {
+        let row = rows.get(line["id"].as_str()?).copied()?;
+        Some((line["loss"].as_f64()?, row))
+    };
+    let mut found: Vec<(f64, &Row)> = lines.iter().filter_map(row).collect();
+    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let sample = |(loss, row): (f64, &Row)| SampleView {
+        suite: SuiteResult::LOSS.to_owned(),
+        result: result.to_owned(),
+        id: row.id.clone(),
+        prompt: read(row),
+        gold: gold(row),
+        rank: Some(score(SuiteResult::LOSS, loss)),
+        ..SampleView::default()
+    };
+    found.into_iter().map(sample).collect()
 }
 
 fn score(name: &str, value: f64) -> SampleScoreView {

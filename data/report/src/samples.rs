@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::number::{count, estimate};
-use super::run::{ReportRun, SampleScoreView, SampleView};
+use super::run::{ReportRun, SampleScoreView, SampleView, SuiteResult};
 use super::shortened::{MAX_TEXT, cell, shortened};
 use super::words::{Piece, differences};
 
@@ -41,6 +41,8 @@ struct Answer {
     rank: Option<Score>,
     scores: Vec<Score>,
     notes: Vec<String>,
+    /// Whether anything was written; where the loss alone is measured, nothing is.
+    has_prediction: bool,
     prediction: Vec<Piece>,
     prediction_note: Option<String>,
     gold: Vec<Piece>,
@@ -225,7 +227,10 @@ fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
 fn answer(run: usize, sample: &SampleView) -> Answer {
     let (prediction, prediction_note) = shortened(&sample.prediction, MAX_TEXT);
     let (gold, gold_note) = shortened(&sample.gold, MAX_TEXT);
-    let (prediction, gold) = differences(prediction, gold);
+    let has_prediction = sample.suite != SuiteResult::LOSS;
+    // Where nothing was written, the gold lacks nothing.
+    let written = if has_prediction { prediction } else { gold };
+    let (prediction, gold) = differences(written, gold);
     let score = |score: &SampleScoreView| Score {
         name: cell(&score.name),
         value: estimate(score.value),
@@ -236,6 +241,7 @@ fn answer(run: usize, sample: &SampleView) -> Answer {
         rank: sample.rank.as_ref().map(score),
         scores: sample.scores.iter().map(score).collect(),
         notes: sample.notes.iter().map(|note| cell(note)).collect(),
+        has_prediction,
         prediction,
         prediction_note,
         gold,

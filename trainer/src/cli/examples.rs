@@ -69,12 +69,14 @@ Examples:
 pub(super) const COMPARE: &str = "\
 Examples:
   tooltune compare before after
+  tooltune compare base rank-8 rank-32
+  tooltune compare runs/slow runs/fast configs/slot.toml
   tooltune compare runs/slot/checkpoint-000100 runs/slot/checkpoint-000200";
 
 pub(super) const REPORT: &str = "\
 Examples:
   tooltune report runs/slot
-  tooltune report runs/slot runs/other --output two.html
+  tooltune report runs/slow runs/fast runs/faster --output three.html
   tooltune report runs/slot --eval before after";
 
 pub(super) const EXPORT: &str = "\

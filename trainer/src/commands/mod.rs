@@ -81,7 +81,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Generate(on) => generate::run(&on.args, &place),
         Command::Chat(on) => chat::run(&on.args, &place),
         Command::Score(on) => score::run(on.args, &place),
-        Command::Select(on) => select::run(&on.args, &place),
+        Command::Select(on) => select::run(on.args, &place),
         Command::Compare(args) => compare::run(&args),
         Command::Report(on) => report::run(&on.args, &place),
         Command::Export(args) => export::run(&args),

@@ -102,6 +102,37 @@ pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> 
     }
 }
 
+/// The folder of a run: itself, or that of the config file which it was trained with.
+///
+/// # Errors
+///
+/// A config that cannot be read, or is refused, or one that was not trained with.
+pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
+    if path.is_dir() || !path.exists() && !is_config(path) {
+        return Ok(path.to_owned());
+    }
+    let run = LoadedConfig::load(path, &[])?.config.train.output_dir;
+    if !run.is_dir() {
+        let (config, run) = (path.display(), run.display());
+        return Err(Error::Usage(format!(
+            "{config}: its run, train.output_dir = {run}, is not there; begin it with `tooltune train \
+             {config}`, or name the folder of a run"
+        )));
+    }
+    Ok(run)
+}
+
+/// Whether a path names a run, by its folder or by the config that it was trained with.
+pub(super) fn is_run(path: &Path) -> bool {
+    is_config(path) || path.join(RUN_CONFIG).exists()
+}
+
+/// Whether a path is that of a config, which need not be there.
+fn is_config(path: &Path) -> bool {
+    let end = path.extension().and_then(|end| end.to_str());
+    !path.is_dir() && matches!(end, Some("toml" | "yaml" | "yml"))
+}
+
 impl TargetArgs {
     /// As [`ModelArgs::config`], with the rows of the command line.
     ///
