@@ -117,6 +117,7 @@ impl HttpExecutor {
 
     fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
         let mut arguments = arguments.clone();
+        arguments.retain(|_, value| !value.is_null());
         let operation = self.operation(given, &mut arguments)?;
         let is_sent_anyway = |name: &str| self.secrets.has(name);
         let arguments = fitted_arguments(&operation.document, &arguments, &is_sent_anyway)?;
@@ -216,7 +217,10 @@ pub(crate) fn fitted_arguments(
         };
         let value = fitted(parameter, value).ok_or_else(|| {
             let kind = &parameter.kind;
-            format!("{name}: argument {argument:?} must be {kind}, got {}", shown(value))
+            format!(
+                "{name}: argument {argument:?} must be {kind}, got {}",
+                shown(value)
+            )
         })?;
         checked.insert(argument.clone(), value);
     }
@@ -224,12 +228,18 @@ pub(crate) fn fitted_arguments(
         .check_values(&checked, "arguments")
         .map_err(|error| error.to_string())?;
     let mut given = checked.clone();
-    for parameter in document.parameters().filter(|one| is_sent_anyway(&one.name)) {
+    for parameter in document
+        .parameters()
+        .filter(|one| is_sent_anyway(&one.name))
+    {
         checked.remove(&parameter.name);
         given.insert(parameter.name.clone(), Value::Bool(true));
     }
     match missing_argument(document, &given) {
-        Some(parameter) => Err(format!("{name} needs {parameter:?}; {}", parameters_taken(document))),
+        Some(parameter) => Err(format!(
+            "{name} needs {parameter:?}; {}",
+            parameters_taken(document)
+        )),
         None => Ok(checked),
     }
 }

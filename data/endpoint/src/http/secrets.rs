@@ -156,7 +156,8 @@ pub(crate) struct Blots {
 }
 
 impl Blots {
-    fn new(values: &[&str]) -> Self {
+    /// Blots these values out, and their words.
+    pub(crate) fn new(values: &[&str]) -> Self {
         let words = values.iter().flat_map(|value| value.split_whitespace());
         let mut patterns: Vec<String> = values
             .iter()

@@ -24,7 +24,17 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Variables that every server has, where they are set: none of them is a secret.
 const PASSED_ON: [&str; 11] = [
-    "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "NODE_PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "NODE_PATH",
 ];
 
 /// What starts a server, and the time that it has.
@@ -146,7 +156,10 @@ impl McpClient {
                 reason: "offers no tools".to_owned(),
             });
         }
-        self.send(&message::notification("notifications/initialized", &json!({})));
+        self.send(&message::notification(
+            "notifications/initialized",
+            &json!({}),
+        ));
         Ok(())
     }
 
@@ -299,6 +312,7 @@ impl McpClient {
     }
 
     fn send(&self, message: &Value) {
-        self.server.send(json::dumps(message, Style::Compact).into_bytes());
+        self.server
+            .send(json::dumps(message, Style::Compact).into_bytes());
     }
 }

@@ -51,7 +51,8 @@ impl McpExecutor {
         let arguments = fitted_arguments(document, arguments, &|_| false)?;
         let failed = |error: McpError| format!("{name}: {error}");
         if self.client.has_ended() {
-            self.client = McpClient::start(&self.options, Arc::clone(&self.stop)).map_err(failed)?;
+            self.client =
+                McpClient::start(&self.options, Arc::clone(&self.stop)).map_err(failed)?;
         }
         let result = self.client.call(name, &arguments).map_err(failed)?;
         Ok(read_result(name, &result))
@@ -67,7 +68,9 @@ impl Executor for McpExecutor {
 
 /// `structuredContent` where there is some, else what the blocks of `content` say.
 fn read_result(name: &str, result: &Value) -> CallResult {
-    let structured = result.get("structuredContent").filter(|value| !value.is_null());
+    let structured = result
+        .get("structuredContent")
+        .filter(|value| !value.is_null());
     let content = result.get("content").and_then(Value::as_array);
     if structured.is_none() && content.is_none() {
         return CallResult::failure(format!("{name} was answered without content"));
@@ -121,9 +124,15 @@ mod tests {
         for (result, output) in [
             (json!({"content": [text("{\"a\": 1}")]}), json!({"a": 1})),
             (json!({"content": [text("noon")]}), json!("noon")),
-            (json!({"content": [text("a"), text("b")]}), json!(["a", "b"])),
+            (
+                json!({"content": [text("a"), text("b")]}),
+                json!(["a", "b"]),
+            ),
             (json!({"content": []}), json!(null)),
-            (json!({"content": [text("x")], "structuredContent": {"b": 2}}), json!({"b": 2})),
+            (
+                json!({"content": [text("x")], "structuredContent": {"b": 2}}),
+                json!({"b": 2}),
+            ),
             (
                 json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}),
                 json!([{"type": "image", "data": "(4 characters of base64)", "mimeType": "image/png"}]),
@@ -131,7 +140,10 @@ mod tests {
         ] {
             assert_eq!(read_result("t", &result), CallResult::success(output));
         }
-        let failed = read_result("t", &json!({"content": [text("no such city")], "isError": true}));
+        let failed = read_result(
+            "t",
+            &json!({"content": [text("no such city")], "isError": true}),
+        );
         assert_eq!(failed.exception.as_deref(), Some("t failed: no such city"));
         assert_eq!(failed.output, "no such city");
         assert!(read_result("t", &json!({})).is_failure());

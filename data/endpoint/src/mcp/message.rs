@@ -46,7 +46,10 @@ pub(super) fn read(value: &Value) -> Option<Message> {
     let result = match (fields.get("result"), fields.get("error")) {
         (Some(result), None) => Ok(result.clone()),
         (None, Some(error)) => {
-            let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+            let code = error
+                .get("code")
+                .and_then(Value::as_i64)
+                .unwrap_or_default();
             let text = error.get("message").and_then(Value::as_str);
             Err((code, text.unwrap_or_default().to_owned()))
         }

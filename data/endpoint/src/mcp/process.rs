@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::error::McpError;
@@ -42,6 +42,8 @@ pub(super) struct ServerProcess {
     input: Option<Sender<Vec<u8>>>,
     lines: Receiver<Line>,
     said: Arc<Mutex<VecDeque<u8>>>,
+    /// Reads what it says on standard error to the end.
+    listening: JoinHandle<()>,
     has_ended: bool,
 }
 
@@ -68,8 +70,9 @@ impl ServerProcess {
         let said = Arc::default();
         write_lines(stdin.ok_or_else(without)?, to_write);
         read_lines(stdout.ok_or_else(without)?, max_line_bytes, read);
-        keep_last(stderr.ok_or_else(without)?, Arc::clone(&said));
+        let listening = keep_last(stderr.ok_or_else(without)?, Arc::clone(&said));
         Ok(Self {
+            listening,
             child,
             input: Some(input),
             lines,
@@ -113,7 +116,10 @@ impl ServerProcess {
         let bytes: Vec<u8> = said.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         // Programs say last what they died of.
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
         let last = lines.iter().rev().take(2).rev();
         let last: Vec<&str> = last.copied().collect();
         match excerpt(&last.join(" ")) {
@@ -125,6 +131,10 @@ impl ServerProcess {
     /// The error that it has ended, with how.
     pub(super) fn ended(&mut self) -> McpError {
         self.finish();
+        let deadline = Instant::now() + GRACE;
+        while !self.listening.is_finished() && Instant::now() < deadline {
+            thread::sleep(TICK);
+        }
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             _ => "its output was closed".to_owned(),
@@ -174,7 +184,7 @@ impl ServerProcess {
         use rustix::process::{Signal, kill_process_group};
         if let Some(pid) = self.pid() {
             // A group without members is what is wanted.
-            drop(kill_process_group(pid, Signal::KILL));
+            kill_process_group(pid, Signal::KILL).unwrap_or_default();
         }
     }
 
@@ -224,7 +234,9 @@ fn read_lines(output: ChildStdout, max_line_bytes: usize, lines: SyncSender<Line
 /// A line without its end, or that it was too long; nothing at the end.
 fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
-    let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    let limit = u64::try_from(max_bytes)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
     let n_read = output.by_ref().take(limit).read_until(b'\n', &mut line)?;
     if n_read == 0 {
         return Ok(None);
@@ -241,7 +253,7 @@ fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Optio
 }
 
 /// Reads to the end, so that the program never waits, and keeps the last bytes.
-fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) {
+fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
         loop {
@@ -257,5 +269,5 @@ fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) {
                 Err(_) => return,
             }
         }
-    });
+    })
 }

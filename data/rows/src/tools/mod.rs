@@ -36,9 +36,9 @@ pub use gold::{
 };
 pub use import::{
     ApiBankSet, ApiOperation, ImportedApis, LeftOut, OperationBody, ParameterLocation,
-    ParameterPlace, ParameterStyle, RequestBodies, import_apibank, import_openapi,
-    import_openapi_file, import_openapi_operations, import_openapi_operations_file,
-    import_stabletoolbench,
+    ParameterPlace, ParameterStyle, RequestBodies, import_apibank, import_mcp_file,
+    import_mcp_tools, import_openapi, import_openapi_file, import_openapi_operations,
+    import_openapi_operations_file, import_stabletoolbench,
 };
 pub use parameter_schema::ParameterSchema;
 pub use source::{JsonLines, TextLines, read_json, read_text};
