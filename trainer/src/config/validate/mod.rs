@@ -124,13 +124,6 @@ impl Rules<'_> {
 
     fn data(&mut self, config: &Config) {
         let data = &config.data;
-        if data.flatten != Flatten::None && data.format == DataFormat::Goat {
-            self.report(
-                "data.flatten",
-                "trajectories have no JSON Schemas that could be flattened",
-                "take `data.flatten` out; it is for slot rows and for rows with tools",
-            );
-        }
         if data.system.is_some() && data.format == DataFormat::Goat {
             self.report(
                 "data.system",
