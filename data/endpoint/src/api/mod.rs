@@ -117,6 +117,7 @@ impl HttpExecutor {
 
     fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
         let mut arguments = arguments.clone();
+        arguments.retain(|_, value| !value.is_null());
         let operation = self.operation(given, &mut arguments)?;
         let is_sent_anyway = |name: &str| self.secrets.has(name);
         let arguments = fitted_arguments(&operation.document, &arguments, &is_sent_anyway)?;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::error::McpError;
@@ -42,6 +42,8 @@ pub(super) struct ServerProcess {
     input: Option<Sender<Vec<u8>>>,
     lines: Receiver<Line>,
     said: Arc<Mutex<VecDeque<u8>>>,
+    /// Reads what it says on standard error to the end.
+    listening: JoinHandle<()>,
     has_ended: bool,
 }
 
@@ -68,8 +70,9 @@ impl ServerProcess {
         let said = Arc::default();
         write_lines(stdin.ok_or_else(without)?, to_write);
         read_lines(stdout.ok_or_else(without)?, max_line_bytes, read);
-        keep_last(stderr.ok_or_else(without)?, Arc::clone(&said));
+        let listening = keep_last(stderr.ok_or_else(without)?, Arc::clone(&said));
         Ok(Self {
+            listening,
             child,
             input: Some(input),
             lines,
@@ -128,6 +131,10 @@ impl ServerProcess {
     /// The error that it has ended, with how.
     pub(super) fn ended(&mut self) -> McpError {
         self.finish();
+        let deadline = Instant::now() + GRACE;
+        while !self.listening.is_finished() && Instant::now() < deadline {
+            thread::sleep(TICK);
+        }
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             _ => "its output was closed".to_owned(),
@@ -177,7 +184,7 @@ impl ServerProcess {
         use rustix::process::{Signal, kill_process_group};
         if let Some(pid) = self.pid() {
             // A group without members is what is wanted.
-            let _ = kill_process_group(pid, Signal::KILL);
+            kill_process_group(pid, Signal::KILL).unwrap_or_default();
         }
     }
 
@@ -246,7 +253,7 @@ fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Optio
 }
 
 /// Reads to the end, so that the program never waits, and keeps the last bytes.
-fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) {
+fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
         loop {
@@ -262,5 +269,5 @@ fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) {
                 Err(_) => return,
             }
         }
-    });
+    })
 }
