@@ -7,14 +7,14 @@ from pathlib import Path
 
 # Heading, report, metric, factor.
 COLUMNS = [
-    ("SA %", "goat", "sa", 100),
-    ("IA %", "goat", "ia", 100),
-    ("SR %", "goat", "sr", 100),
-    ("CP %", "goat", "correct_path", 100),
-    ("ΔLen", "goat", "delta_len", 1),
-    ("parse errors %", "goat", "parse_error_rate", 100),
-    ("Recall@GT %", "retrieval", "recall_at_gt", 100),
-    ("Recall@5 %", "retrieval", "recall_at_5", 100),
+    ("goat.sa %", "goat", "sa", 100),
+    ("goat.ia %", "goat", "ia", 100),
+    ("goat.sr %", "goat", "sr", 100),
+    ("goat.correct_path %", "goat", "correct_path", 100),
+    ("goat.delta_len", "goat", "delta_len", 1),
+    ("goat.parse_error_rate %", "goat", "parse_error_rate", 100),
+    ("goat.recall_at_gt %", "retrieval", "recall_at_gt", 100),
+    ("goat.recall_at_5 %", "retrieval", "recall_at_5", 100),
 ]
 
 

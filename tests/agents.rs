@@ -134,6 +134,46 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
     }
 }
 
+/// The examples of a trajectory are those of its line, also where it has an id of its own.
+#[test]
+fn a_trajectory_is_inspected_by_its_line() {
+    let workplace = workplace();
+    let shown = |row: &str| {
+        let words = ["inspect", "global.toml", "--format", "json", "--row", row];
+        lines(&workplace.run(words).success())
+    };
+    let text = workplace.read("goat/train.jsonl");
+    let own_id = lines(&text)[1]["id"].as_str().unwrap().to_owned();
+    let all = shown("2");
+    assert!(all.len() > 1, "{}", all.len());
+    for row in &all {
+        let id = row["id"].as_str().unwrap();
+        assert!(id.starts_with(&format!("{own_id}/")), "{id}");
+    }
+    assert_eq!(shown("goat/train.jsonl:2"), all);
+    assert_eq!(shown(all[0]["id"].as_str().unwrap()), all[..1]);
+    let without = text.replace("\"id\"", "\"no_id\"");
+    let without = lines(&without).into_iter().map(|mut row| {
+        row.as_object_mut().unwrap().shift_remove("no_id");
+        format!("{row}\n")
+    });
+    workplace.write("goat/train.jsonl", without.collect::<String>());
+    let unnamed = shown("goat/train.jsonl:2");
+    assert_eq!(unnamed.len(), all.len());
+    assert!(
+        unnamed[0]["id"]
+            .as_str()
+            .unwrap()
+            .starts_with("goat/train.jsonl:2/")
+    );
+    let refused = workplace.run(["inspect", "global.toml", "--row", "99"]);
+    assert!(
+        refused.stderr.contains("--row 99: no such row"),
+        "{}",
+        refused.stderr
+    );
+}
+
 #[test]
 fn documents_beside_the_gold_ones_can_be_those_that_the_retriever_ranks_highest() {
     let workplace = workplace();

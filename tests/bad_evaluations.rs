@@ -255,4 +255,21 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
                 --set eval.suites=[] --set eval.metric_for_best_model=loss";
     let shown = workplace.run(loss.split_whitespace()).success();
     assert!(shown.starts_with("loss "), "{shown}");
+    // Texts of elsewhere have no loss here.
+    workplace.write(
+        "texts.jsonl",
+        "{\"id\": \"alpaca.jsonl:1\", \"prediction\": \"Hi.\"}\n",
+    );
+    for (option, value) in [
+        ("--predictions", "texts.jsonl"),
+        ("--endpoint", "http://localhost:9/v1"),
+    ] {
+        let eval: Vec<&str> = loss.split_whitespace().chain([option, value]).collect();
+        let said = [
+            option,
+            "no suite scores texts of rows of the format alpaca",
+            "--suite",
+        ];
+        assert_refused(&workplace, &eval, CONFIG, &said);
+    }
 }

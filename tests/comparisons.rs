@@ -59,8 +59,13 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
     type Row = fn(&str, bool) -> Value;
     let gain = "| 2 | 0.000 | 0.500 | +0.500 [";
     let cases: [(&str, Row, &str, &[&str]); 7] = [
-        ("slot", completion, "parses", &["schema", "exact_match"]),
-        ("goat", outcome, "success", &["sa", "correct_path"]),
+        (
+            "slot",
+            completion,
+            "parse_rate",
+            &["schema_accuracy", "exact_match"],
+        ),
+        ("goat", outcome, "sr", &["sa", "correct_path"]),
         ("restbench", path, "correct_path", &["sa"]),
         ("apibank", sample, "sample_accuracy", &["rouge_l"]),
         ("nestful", sequence, "win_strict", &["full", "partial"]),
@@ -81,31 +86,32 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
             .success();
         let line = said
             .lines()
-            .find(|line| line.starts_with(&format!("| {measure} |")));
+            .find(|line| line.starts_with(&format!("| {suite}.{measure} |")));
         let line = line.unwrap_or_else(|| panic!("{suite}: no {measure}: {said}"));
         assert!(line.contains(gain) && line.ends_with("| 1 | 0 |"), "{line}");
         for other in others {
             assert!(
-                said.contains(&format!("| {other} | 2 |")),
+                said.contains(&format!("| {suite}.{other} | 2 |")),
                 "{suite}: {said}"
             );
         }
         let better = match suite {
-            "retrieval" => format!("{measure}, better: \"what is one?\""),
-            _ => format!("{measure}, better: one"),
+            "retrieval" => format!("{suite}.{measure}, better: \"what is one?\""),
+            _ => format!("{suite}.{measure}, better: one"),
         };
         assert!(said.contains(&better), "{said}");
         for no_score in ["gold_depth", "gold_dag", "n_pred", "n_right", "n_tokens"] {
             assert!(!said.contains(no_score), "{suite}: {said}");
         }
         if let "goat" | "nestful" = suite {
-            let errors = "| parse_error (less is better) | 2 | 1.000 | 0.500 | -0.500 [";
-            let line = said.lines().find(|line| line.starts_with(errors));
+            let errors = format!("{suite}.parse_error_rate");
+            let start = format!("| {errors} (less is better) | 2 | 1.000 | 0.500 | -0.500 [");
+            let line = said.lines().find(|line| line.starts_with(&start));
             assert!(
                 line.is_some_and(|line| line.ends_with("| 1 | 0 |")),
                 "{said}"
             );
-            assert!(said.contains("parse_error, better: one"), "{said}");
+            assert!(said.contains(&format!("{errors}, better: one")), "{said}");
             assert!(!said.contains("worse: one"), "{said}");
         }
     }
@@ -120,7 +126,7 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
     );
     let answer = workplace.run(["compare", "before.jsonl", "after.jsonl"]);
     assert!(
-        answer.stderr.contains("delta_len: no sample"),
+        answer.stderr.contains("goat.delta_len: no sample"),
         "{}",
         answer.stderr
     );
@@ -151,7 +157,7 @@ fn a_checkpoint_of_several_suites_asks_for_one_and_suites_are_not_mixed() {
         .run(["compare", "a", "b", "--suite", "toolqa"])
         .success();
     assert!(
-        table.contains("| exact_match | 1 | 0.000 | 1.000 |"),
+        table.contains("| toolqa.exact_match | 1 | 0.000 | 1.000 |"),
         "{table}"
     );
 
@@ -207,5 +213,224 @@ fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
     let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
     let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
     assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    assert!(answer.success().contains("| parses | 1 |"));
+    assert!(answer.success().contains("| slot.parse_rate | 1 |"));
+}
+
+#[test]
+fn each_of_several_evaluations_is_compared_with_the_first() {
+    let workplace = Workplace::with_rows("1");
+    let of = |right: [bool; 2]| {
+        let rows = [("one", right[0]), ("two", right[1])];
+        lines(&rows.map(|(id, parses)| completion(id, parses)))
+    };
+    workplace.write("base.jsonl", of([false, false]));
+    for folder in ["low", "high"] {
+        std::fs::create_dir(workplace.path(folder)).unwrap();
+    }
+    workplace.write("low/predictions.jsonl", of([true, false]));
+    workplace.write("high/predictions.jsonl", of([true, true]));
+    let said = workplace
+        .run(["compare", "base.jsonl", "low", "high"])
+        .success();
+    for part in [
+        "| metric | evaluation | n | before | after | difference, 95 % | p | better | worse |",
+        "| slot.parse_rate | low | 2 | 0.000 | 0.500 | +0.500 [",
+        "| slot.parse_rate | high | 2 | 0.000 | 1.000 | +1.000 [",
+        "slot.parse_rate, low, better: one",
+        "slot.parse_rate, high, better: one, two",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    workplace.write("other.jsonl", lines(&[answer("one", true)]));
+    let said = ["an evaluation of slot", "one of toolqa"];
+    let several = ["compare", "base.jsonl", "low", "other.jsonl"];
+    assert_refused(&workplace, &several, CONFIG, &said);
+    let alone = ["compare", "base.jsonl"];
+    assert_refused(&workplace, &alone, CONFIG, &["2 values required"]);
+}
+
+/// Three runs in `slow`, `fast` and `run`; the config of the last is `config.toml`.
+fn three_runs() -> Workplace {
+    let workplace = Workplace::new();
+    for (folder, rate) in [("slow", "1e-4"), ("fast", "3e-3"), ("run", "1e-2")] {
+        let sets = [
+            format!("train.output_dir={folder}"),
+            format!("train.learning_rate={rate}"),
+            "checkpoint.save_total_limit=1".to_owned(),
+        ];
+        let mut arguments = vec!["train", "config.toml"];
+        arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+        workplace.run(arguments).success();
+    }
+    workplace
+}
+
+#[test]
+fn any_number_of_runs_is_compared_by_folder_or_config() {
+    let workplace = three_runs();
+    let said = workplace
+        .run(["compare", "slow", "fast", "config.toml"])
+        .success();
+    for part in [
+        "| setting | slow | fast | run |",
+        "| train.learning_rate | 0.0001 | 0.003 | 0.01 |",
+        "| metric | at | slow | fast | run |",
+        "| slot: samples |",
+        "| slot.mean | step 0 | ",
+        "| slot.mean | best | ",
+        "| loss | step 0 | ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // Where a run lies differs, and explains nothing.
+    assert!(!said.contains("output_dir"), "{said}");
+    let best = |line: &&str| line.starts_with("| slot.schema_accuracy | best |");
+    let best = said.lines().find(best).expect("a line");
+    assert_eq!(best.matches(" [").count(), 3, "intervals of three: {best}");
+    // The evaluation of step 0 is there, though its checkpoint is gone.
+    assert!(!workplace.path("slow/checkpoint-000000").exists());
+    let first = said
+        .lines()
+        .find(|line| line.starts_with("| slot.mean | step 0 |"));
+    assert!(!first.expect("a line").contains("–"), "{first:?}");
+
+    workplace
+        .run([
+            "report",
+            "slow",
+            "fast",
+            "config.toml",
+            "--output",
+            "page.html",
+        ])
+        .success();
+    let page = workplace.read("page.html");
+    for part in [
+        "<caption>settings that differ</caption>",
+        "<code>train.learning_rate</code>",
+        "<span class=\"metric-name\">slot.mean</span>",
+        "<dt>LoRA rank</dt>",
+        "<dt>Training rows</dt>",
+        "class=\"line run2",
+        "step 0",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    assert!(!page.contains("n loss rows</th>"));
+
+    let one = ["report", "slow", "fast", "--eval", "slow"];
+    assert_refused(
+        &workplace,
+        &one,
+        CONFIG,
+        &["--eval is for a page of one run"],
+    );
+    let mixed = ["compare", "slow", "dev.jsonl"];
+    assert_refused(
+        &workplace,
+        &mixed,
+        CONFIG,
+        &["slow is a run and dev.jsonl is none"],
+    );
+    let shown = ["compare", "slow", "fast", "--show", "3"];
+    assert_refused(&workplace, &shown, CONFIG, &["--show is for evaluations"]);
+    let said = workplace
+        .run(["compare", "slow", "fast", "--suite", "toolqa"])
+        .success();
+    assert!(!said.contains("slot.mean"), "{said}");
+
+    // A config names its run for `select` and `report` as for `eval`.
+    let select = [
+        "select",
+        "config.toml",
+        "--metric",
+        "slot.mean",
+        "--dry-run",
+    ];
+    let said = workplace.run(select).success();
+    assert!(said.contains("run/checkpoint-"), "{said}");
+    workplace.run(["report", "config.toml"]).success();
+    assert!(workplace.path("run/report.html").exists());
+    let config = workplace.read("config.toml");
+    workplace.write("untrained.toml", config.replace("\"run\"", "\"nowhere\""));
+    let said = [
+        "untrained.toml: its run",
+        "nowhere",
+        "tooltune train untrained.toml",
+    ];
+    for verb in [
+        &["report", "untrained.toml"][..],
+        &["select", "untrained.toml", "--metric", "loss"],
+        &["compare", "slow", "untrained.toml"],
+    ] {
+        assert_refused(&workplace, verb, CONFIG, &said);
+    }
+}
+
+#[test]
+fn a_run_of_chats_has_a_page_with_losses_learned_rows_and_texts() {
+    let workplace = Workplace::new();
+    let chat = |n: usize| {
+        json!({"messages": [{"role": "user", "content": format!("Is {n} even?")},
+            {"role": "assistant", "content": format!("{} is.", 2 * n)}]})
+    };
+    workplace.write("chats.jsonl", lines(&[chat(1), chat(2), chat(3), chat(4)]));
+    let sets = [
+        "data.format=messages",
+        "data.train=[\"chats.jsonl\"]",
+        "data.eval=[\"chats.jsonl\"]",
+        "eval.suites=[]",
+        "eval.metric_for_best_model=loss",
+        "data.chat_template=chatml",
+    ];
+    let mut arguments = vec!["train", "config.toml"];
+    arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+    workplace.run(arguments).success();
+    for checkpoint in ["base", "best"] {
+        let output = format!("run/eval/{checkpoint}");
+        workplace
+            .run([
+                "eval",
+                "run",
+                "--checkpoint",
+                checkpoint,
+                "--output",
+                &output,
+            ])
+            .success();
+    }
+    let generate = "generate run --max-samples 2 --set eval.max_new_tokens=4 --output";
+    workplace
+        .run(generate.split(' ').chain(["run/eval/best.jsonl"]))
+        .success();
+    workplace.run(["report", "run"]).success();
+    let page = workplace.read("run/report.html");
+    let (_, outcome) = page.split_once("id=\"outcome\"").expect("a section");
+    let outcome = outcome.split("</section>").next().expect("its end");
+    for part in [
+        "<caption>loss, 4 samples</caption>",
+        "<dt>Base → best</dt>",
+        "loss on 4 samples, eval&#x2f;best",
+        ">base</th>",
+        ">best</th>",
+        "n loss rows: 4",
+    ] {
+        assert!(outcome.contains(part), "{part} is not in {outcome}");
+    }
+    for part in [
+        "<h4>Training loss</h4>",
+        "<h4>Evaluation loss</h4>",
+        // The learned tokens with the text before them.
+        "class=\"t supervised\"",
+        "Is",
+        "<h2 id=\"samples-heading\">",
+        "ranked by <span>loss</span>",
+        "<h2 id=\"texts-heading\">Generated texts</h2>",
+        "chats.jsonl:1",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    workplace.write("run/eval/notes.jsonl", "{\"a\": 1}\n");
+    let said = ["notes.jsonl:1: ", "no \"prompt\" and \"text\""];
+    assert_refused(&workplace, &["report", "run"], CONFIG, &said);
 }

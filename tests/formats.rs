@@ -196,6 +196,105 @@ fn a_run_that_can_learn_nothing_says_so_before_it_begins() {
     assert!(!said.contains("LEARNED"), "{said}");
 }
 
+/// Each of `train`, `plan` and `inspect` says what of calls and results does not belong together.
+#[test]
+fn results_and_calls_that_do_not_belong_together_are_said() {
+    let call = |id: &str| {
+        json!({"role": "assistant", "tool_calls": [
+        {"id": id, "type": "function", "function": {"name": "tide", "arguments": {}}}]})
+    };
+    let user = json!({"role": "user", "content": "Tide?"});
+    let answer = json!({"role": "assistant", "content": "Low."});
+    let tagged = json!({"role": "tool", "tool_call_id": "b",
+        "content": "<tool_response>\nlow\n</tool_response>"});
+    let tools = json!([{"type": "function", "function": {"name": "tide",
+        "parameters": {"type": "object", "properties": {}}}}]);
+    let whole = json!({"messages": [user, answer], "tools": tools});
+    let row = json!({"messages": [user, call("a"), tagged, answer], "tools": tools});
+    let workplace = workplace(&format!("{whole}\n{row}\n{row}\n"));
+    let said = [
+        "data.train: results of tools that bring their own <tool_response>: 2, the first \
+         rows.jsonl:2, messages[2];",
+        "data.train: results of tools whose tool_call_id no call before them has: 2, the first \
+         rows.jsonl:2, messages[2];",
+        "data.train: calls without a result where the conversation goes on: 2, the first \
+         rows.jsonl:2, messages[1].tool_calls[0];",
+    ];
+    for verb in ["inspect", "plan", "train"] {
+        let answer = workplace.run([verb, "auto.toml"]);
+        assert_eq!(answer.status, Some(0), "{verb}: {}", answer.stderr);
+        let all = answer.stdout + &answer.stderr;
+        let words: Vec<&str> = all.split_whitespace().collect();
+        let all = words.join(" ");
+        for line in said {
+            assert!(all.contains(line), "{verb}: {line:?} is not in {all}");
+        }
+    }
+    let plan = workplace.run(["plan", "auto.toml", "--format", "json"]);
+    let plan: Value = serde_json::from_str(&plan.success()).unwrap();
+    assert_eq!(plan["tools"]["tagged_results"]["n"], 2);
+}
+
+/// Files that hold rows in other forms are answered in one line that says what to do.
+#[test]
+fn arrays_tables_and_folders_in_the_place_of_rows_are_told_so() {
+    let workplace = workplace(&rows("alpaca"));
+    workplace.write(
+        "array.json",
+        "[\n  {\"instruction\": \"x\", \"output\": \"y\"}\n]\n",
+    );
+    workplace.write("table.csv", "instruction,output\nx,y\n");
+    std::fs::create_dir(workplace.path("folder")).unwrap();
+    workplace.write("folder/b.jsonl", rows("alpaca"));
+    for (file, said) in [
+        (
+            "array.json",
+            "array.json: the file is one JSON array, and rows stand in JSON Lines, one object \
+                        a line; convert it, `jq -c '.[]' array.json > rows.jsonl`",
+        ),
+        (
+            "table.csv",
+            "table.csv: the file is CSV, and rows stand in JSON Lines, one object a line; \
+                       convert it, `python3 -c",
+        ),
+        (
+            "folder",
+            "folder: it is a folder, and rows stand in files; name the files in it that are \
+                    meant: folder/b.jsonl",
+        ),
+    ] {
+        let set = format!("data.train=[{file:?}]");
+        for format in ["auto", "alpaca"] {
+            let format = format!("data.format={format}");
+            let words = ["plan", "auto.toml", "--set", &set, "--set", &format];
+            let refused = workplace.run(words);
+            assert_ne!(refused.status, Some(0), "{file}");
+            let words: Vec<&str> = refused
+                .stderr
+                .split_whitespace()
+                .filter(|word| *word != "│")
+                .collect();
+            assert!(words.join(" ").contains(said), "{file}: {}", refused.stderr);
+        }
+        let refused = workplace.run(["data", "stats", file]);
+        assert_eq!(refused.status, Some(ROWS), "{}", refused.stderr);
+        assert!(refused.stderr.contains(said), "{file}: {}", refused.stderr);
+    }
+    // What the message says to do makes rows of it.
+    let refused = workplace.run(["data", "stats", "table.csv"]).stderr;
+    let command = refused.split('`').nth(1).unwrap();
+    let made = std::process::Command::new("sh")
+        .args(["-c", command])
+        .current_dir(workplace.folder())
+        .status()
+        .unwrap();
+    assert!(made.success(), "{command}");
+    assert_eq!(
+        workplace.read("rows.jsonl"),
+        "{\"instruction\": \"x\", \"output\": \"y\"}\n"
+    );
+}
+
 /// `inspect` shows a row of which nothing is learned, and ends as training does.
 #[test]
 fn a_row_of_which_nothing_is_learned_is_shown_and_refused() {

@@ -1,6 +1,6 @@
 //! Configs of other trainers: `init --from` translates them, and what it writes is a config that plans.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, assert_refused};
 use crate::support::fixture;
@@ -224,6 +224,92 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
     workplace.write("notes.yaml", "a: 1\nb: 2\n");
     let said = ["too few of its keys", "init --preset sft"];
     assert_refused(&workplace, &["init", "--from", "notes.yaml"], CONFIG, &said);
+}
+
+/// What is a name of the hub and no path is answered with the command that fetches it.
+#[test]
+fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
+    let workplace = workplace();
+    let model = "`hf download acme/tiny --local-dir models/tiny`";
+    let rows = "`hf download acme/tides --repo-type dataset --local-dir data/tides`";
+    let set = |setting: &str| {
+        vec![
+            "plan".to_owned(),
+            "config.toml".to_owned(),
+            "--set".to_owned(),
+            setting.to_owned(),
+        ]
+    };
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for (command, said) in [
+        (set("model.model_name_or_path=acme/tiny"), model),
+        (set("eval.encoder=acme/tiny"), model),
+        (set("data.train=[\"acme/tides\"]"), rows),
+        (words("chat acme/tiny"), model),
+        (words("eval config.toml --data acme/tides"), rows),
+        (words("data stats acme/tides"), rows),
+        (words("data stats rows.jsonl --model acme/tiny"), model),
+    ] {
+        let refused = workplace.run(command.iter().map(String::as_str));
+        assert_eq!(
+            refused.status,
+            Some(CONFIG),
+            "{command:?}: {}",
+            refused.stderr
+        );
+        let shown: Vec<&str> = refused
+            .stderr
+            .split_whitespace()
+            .filter(|word| *word != "│")
+            .collect();
+        assert!(
+            shown.join(" ").contains(said),
+            "{command:?}: {}",
+            refused.stderr
+        );
+    }
+    let retriever = "[retriever]\nmodel_name_or_path = \"acme/tiny\"\ntrain = [\"acme/tides\"]\n\
+                     [train]\noutput_dir = \"found\"\nmax_steps = 1\n";
+    workplace.write("retriever.toml", retriever);
+    let said = [
+        "`hf download acme/tiny",
+        "`hf download acme/tides --repo-type dataset",
+    ];
+    assert_refused(&workplace, &["plan", "retriever.toml"], CONFIG, &said);
+    let axolotl = AXOLOTL
+        .replace("MODEL", "acme/tiny")
+        .replace("rows.jsonl", "acme/tides");
+    workplace.write("hub.yaml", axolotl);
+    let answer = workplace.run("init --from hub.yaml --output hub.toml".split(' '));
+    for said in [model, rows] {
+        assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    }
+}
+
+/// A text of several lines, with what YAML and TOML write in other ways, is the same in both.
+#[test]
+fn a_system_prompt_of_several_lines_is_translated_as_it_is() {
+    let workplace = workplace();
+    let system =
+        "You are \"brief\": say 'yes' or 'no'.\n\n  # No: more\n- than that: \\n\t{{ x }}\n";
+    let swift = format!(
+        "swift sft --model '{}' --train_type lora --dataset rows.jsonl --max_steps 1 --output_dir out \
+         --lora_rank 4 --num_train_epochs 1 --system \"{}\"\n",
+        fixture("tiny_chat_model").display(),
+        system.replace('\\', "\\\\").replace('"', "\\\"")
+    );
+    workplace.write("swift.sh", swift);
+    for output in ["swift.yaml", "swift.toml"] {
+        let init = format!("init --from swift.sh --output {output}");
+        workplace.run(init.split(' ')).success();
+        let words = ["inspect", output, "--format", "json", "--row", "1"];
+        let shown = workplace.run(words).success();
+        let row: Value = serde_json::from_str(shown.trim()).unwrap();
+        assert_eq!(row["system"]["text"], system, "{}", workplace.read(output));
+    }
+    workplace.write("open.sh", "swift sft --model 'a --train_type lora\n");
+    let said = ["a quote is not closed, or the text ends with a backslash"];
+    assert_refused(&workplace, &["init", "--from", "open.sh"], CONFIG, &said);
 }
 
 /// A preset in YAML names its own file, and is one.

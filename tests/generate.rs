@@ -182,6 +182,42 @@ fn a_conversation_has_calls_and_results(workplace: &Workplace) {
         "{shown}"
     );
     assert!(lines[2].starts_with("model> "), "{shown}");
+    calls_are_answered_by_the_executor(workplace);
+}
+
+/// With `--execute` the canned response is the result, and nothing of the input is.
+fn calls_are_answered_by_the_executor(workplace: &Workplace) {
+    let city = json!({"name": "city", "type": "string"});
+    let document = json!({"api_name": "weather", "required_parameters": [city]});
+    workplace.write("apis.jsonl", format!("{document}\n"));
+    let canned = json!({"api": "weather", "response": {"sky": "rain"}});
+    workplace.write("canned.jsonl", format!("{canned}\n"));
+    let words = [
+        "chat run --checkpoint last --tools tools.json --execute --set eval.max_new_tokens=60",
+        "--set goat.documents=apis.jsonl --set goat.executor.kind=canned",
+        "--set goat.executor.responses=canned.jsonl",
+    ];
+    let words = words.join(" ");
+    let said = workplace.run_with_input(words.split(' '), "Weather in Oslo?\n/exit\n");
+    let shown = said.success();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "call> weather {\"city\": \"Oslo\"}",
+            "result> {\"sky\": \"rain\"}"
+        ],
+        "{shown}"
+    );
+    assert!(lines[2].starts_with("model> "), "{shown}");
+    let without = "chat run --checkpoint last --tools tools.json --execute";
+    let words: Vec<&str> = without.split(' ').collect();
+    assert_refused(
+        workplace,
+        &words,
+        CONFIG,
+        &["the table [goat]", "add [goat]"],
+    );
 }
 
 /// A run, its checkpoint by step, name and path, and its export.

@@ -18,7 +18,7 @@ use regex::Regex;
 use sources::{Source, read, regex, rust_sources};
 
 /// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
-const CRATES: [(&str, &[&str]); 13] = [
+const CRATES: [(&str, &[&str]); 14] = [
     ("data/rows", &[]),
     ("data/agents", &["rows"]),
     ("data/grammar", &["rows"]),
@@ -30,6 +30,10 @@ const CRATES: [(&str, &[&str]); 13] = [
         &["agents", "endpoint", "grammar", "rows", "sandbox"],
     ),
     ("data/synth", &["agents", "rows", "suites"]),
+    (
+        "data/pipelines",
+        &["agents", "endpoint", "rows", "suites", "synth"],
+    ),
     ("data/score", &["agents", "rows", "suites", "synth"]),
     ("data/report", &["rows"]),
     ("kernels", &[]),
@@ -43,6 +47,7 @@ const CRATES: [(&str, &[&str]); 13] = [
             "grammar",
             "hub",
             "kernels",
+            "pipelines",
             "report",
             "rows",
             "sandbox",
@@ -84,7 +89,7 @@ const LAYERS: [&str; 26] = [
 ];
 
 /// The modules of the trainer's config, likewise; `load` is its entry.
-const CONFIG_LAYERS: [&str; 23] = [
+const CONFIG_LAYERS: [&str; 24] = [
     "diagnostics",
     "did_you_mean",
     "document",
@@ -95,6 +100,7 @@ const CONFIG_LAYERS: [&str; 23] = [
     "metric",
     "template_kwargs",
     "hub_names",
+    "fetch_hint",
     "findings",
     "rules",
     "tables",

@@ -21,6 +21,7 @@ mod interrupted;
 mod mutations;
 mod not_files;
 mod parity;
+mod pipelines;
 mod planned_memory;
 mod planning;
 mod prompts;

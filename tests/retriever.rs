@@ -176,7 +176,7 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
         answer.stderr
     );
     let table = answer.success();
-    assert!(table.contains("Recall@5"), "{table}");
+    assert!(table.contains("recall_at_5 %"), "{table}");
     let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
     assert_eq!(report["n"], 6, "{report}");
     assert_eq!(lines(&workplace.read("results/predictions.jsonl")).len(), 6);

@@ -135,7 +135,7 @@ fn questions_and_sequences_have_numbers_by_file_and_say_what_counts_nowhere() {
     assert_eq!(report["by_file"][0]["win_strict"]["value"], 1.0);
     assert_eq!(report["by_file"][1]["win_strict"], Value::Null);
     assert_eq!(report["macro_mean"]["full"], 1.0);
-    for part in ["1 golds do not compute", "F1 function %", "| d.jsonl | 1 |"] {
+    for part in ["1 golds do not compute", "f1_function %", "| d.jsonl | 1 |"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -238,6 +238,17 @@ fn data_stats_know_the_rows_by_their_fields() {
         "1 rows in chat.jsonl",
         "1 user messages",
         "| prompt_characters ",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    let pair = json!({"anchor": "tide", "positive": "harbour depth", "negatives": ["wind"]});
+    workplace.write("pairs.jsonl", lines(&[pair]));
+    let found = stats("pairs.jsonl");
+    for part in [
+        "1 pairs in pairs.jsonl",
+        "1 different queries",
+        "2 different documents",
+        "| document_characters ",
     ] {
         assert!(found.contains(part), "{part}: {found}");
     }

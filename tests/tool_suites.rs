@@ -419,6 +419,26 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!((&report["n"], &report["n_run"]), (&json!(2), &json!(1)));
     assert_eq!(report["win_strict"]["value"], 0.0);
     assert_eq!(report["steps"]["value"], 2.0);
+
+    // The published comparison rounds a gold of 1.5e-07 to five digits, and nothing is equal to it then.
+    let divide = json!([{"name": "divide", "label": "$var_1",
+        "arguments": {"arg_0": 3, "arg_1": 20_000_000}}]);
+    let mut share = quay()[0].clone();
+    share["tools"] = json!([{"name": "divide", "parameters": {"arg_0": {}, "arg_1": {}},
+        "output_parameters": {"result": {}}}]);
+    (share["output"], share["gold_answer"]) = (divide, json!(1.5e-7));
+    workplace.write("nestful.jsonl", lines(&[share]));
+    let ceiling = random.replace("--output random", "--output share");
+    let said = workplace.run(ceiling.split(' ').filter(|word| !word.is_empty()));
+    let noted = "nestful.win_official: the gold itself scores 0.0000 on these rows";
+    assert!(
+        (said.stderr.clone() + &said.stdout).contains(noted),
+        "{said:?}"
+    );
+    assert_eq!(
+        metrics(&workplace, "share")["ceilings"],
+        json!([{"metric": "win_official", "value": 0.0}])
+    );
 }
 
 #[test]

@@ -22,8 +22,8 @@ VARIANTS = {
 }
 SPLITS = {"seen": "test-seen", "unseen": "test-unseen"}
 # Heading, metric, factor.
-COMPARED = ["sa", "ia", "success", "correct_path"]
-METRICS = [("SA %", "sa", 100), ("IA %", "ia", 100), ("SR %", "sr", 100), ("CP %", "correct_path", 100)]
+COMPARED = ["goat.sa", "goat.ia", "goat.sr", "goat.correct_path"]
+METRICS = [("goat.sa %", "sa", 100), ("goat.ia %", "ia", 100), ("goat.sr %", "sr", 100), ("goat.correct_path %", "correct_path", 100)]
 
 
 def run(*command) -> None:
@@ -138,7 +138,7 @@ def main():
         "",
         "`tooltune compare`: mean difference with the 95 % interval of the paired bootstrap, and its p-value.",
         "",
-        "| variant | tools | seed | score | LoRA | variant | difference | p |",
+        "| variant | tools | seed | metric | LoRA | variant | difference | p |",
         "|---|---|--:|---|--:|--:|--:|--:|",
         *differences,
     ]

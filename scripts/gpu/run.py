@@ -64,6 +64,7 @@ TEST_MODULES = [
     "not_files",
     "bad_models",
     "signals",
+    "pipelines",
     "faults",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"

@@ -1,7 +1,7 @@
 //! A server on 127.0.0.1 for tests of the program, and its simplest chat completion.
 
 use serde_json::json;
-pub(crate) use tooltune_endpoint::http::test_server::{Answer as Response, TestServer};
+pub(crate) use tooltune_endpoint::http::test_server::{Answer as Response, Received, TestServer};
 
 /// A chat completion.
 pub(crate) fn chat(text: &str) -> Response {

@@ -6,6 +6,7 @@ use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_grammar::GrammarError;
+use tooltune_pipelines::PipelineError;
 use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
 use tooltune_rows::text::DataError;
@@ -91,6 +92,9 @@ pub enum Error {
     /// A tokenizer or schema that cannot constrain what is written.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
+    /// A data pipeline that ended without its result.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// A measure of retrieval that cannot be computed.
     #[error(transparent)]
     Retrieval(#[from] RetrievalError),
@@ -239,6 +243,23 @@ pub enum Error {
     },
 }
 
+/// The exit status after a data pipeline.
+fn of_pipeline(error: &PipelineError) -> u8 {
+    match error {
+        PipelineError::OtherSettings { .. }
+        | PipelineError::PromptFolder { .. }
+        | PipelineError::NoStage { .. }
+        | PipelineError::StageBefore { .. }
+        | PipelineError::Usage(_) => 2,
+        PipelineError::Data(_)
+        | PipelineError::Input(_)
+        | PipelineError::Item { .. }
+        | PipelineError::JournalHead { .. } => 3,
+        PipelineError::Stopped { .. } => 75,
+        _ => 1,
+    }
+}
+
 /// The error of a suite, which becomes [`Error::Suite`].
 pub trait SuiteError: std::error::Error + Send + Sync + 'static {}
 
@@ -253,7 +274,10 @@ impl Error {
     pub fn is_stop(&self) -> bool {
         matches!(
             self,
-            Self::Stopped | Self::StoppedWithTexts { .. } | Self::Interrupted { .. }
+            Self::Stopped
+                | Self::StoppedWithTexts { .. }
+                | Self::Interrupted { .. }
+                | Self::Pipeline(PipelineError::Stopped { .. })
         )
     }
 
@@ -286,12 +310,17 @@ impl Error {
             | Self::NonFiniteLogits
             | Self::NeverFinite { .. } => 5,
             Self::BySignal { signal, source } => match **source {
-                Self::StoppedWithTexts { .. } | Self::Interrupted { .. } if *signal == SIGTERM => {
+                Self::StoppedWithTexts { .. }
+                | Self::Interrupted { .. }
+                | Self::Pipeline(PipelineError::Stopped { .. })
+                    if *signal == SIGTERM =>
+                {
                     75
                 }
                 _ => u8::try_from(128 + signal).unwrap_or(1),
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
+            Self::Pipeline(error) => of_pipeline(error),
             Self::Stopped
             | Self::Stream(_)
             | Self::Judge { .. }

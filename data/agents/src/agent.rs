@@ -18,6 +18,7 @@ use super::reading::{self, UnreadableCall, WrittenCall, WrittenStep};
 use super::shown_result::shown_result;
 use super::text_schema::text_schema;
 use crate::executors::CallResult;
+use crate::flat::FlatDocuments;
 
 /// What a loop needs next.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +43,7 @@ pub enum AgentRequest {
     Call {
         /// The API's name, which the catalogue knows.
         name: String,
-        /// The arguments as the model wrote them.
+        /// The arguments as the model wrote them, nested where it was shown a flat form.
         arguments: Map<String, Value>,
     },
     /// Nothing: the loop has ended.
@@ -53,6 +54,8 @@ pub enum AgentRequest {
 #[derive(Debug, Clone)]
 pub struct Agent<'a> {
     catalogue: &'a ApiCatalogue,
+    /// The way back of what is written, where the catalogue is a flat one.
+    flat: Option<&'a FlatDocuments>,
     limits: AgentLimits,
     query: String,
     documents: Vec<&'a ApiDocument>,
@@ -81,6 +84,7 @@ impl<'a> Agent<'a> {
     ) -> Self {
         Self {
             catalogue,
+            flat: None,
             limits,
             query: query.to_owned(),
             documents: Vec::new(),
@@ -106,6 +110,19 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// Begins a loop that shows flat documents, whose calls are nested where they are made and kept.
+    pub fn with_flat_documents(
+        method: Method,
+        query: &str,
+        flat: &'a FlatDocuments,
+        limits: AgentLimits,
+    ) -> Self {
+        Self {
+            flat: Some(flat),
+            ..Self::new(method, query, flat.catalogue(), limits)
+        }
+    }
+
     /// What the loop needs next; the same until it is fed.
     pub fn next(&self) -> AgentRequest {
         match &self.next {
@@ -123,7 +140,7 @@ impl<'a> Agent<'a> {
             }
             Next::Call(call) => AgentRequest::Call {
                 name: call.name.clone(),
-                arguments: call.arguments.clone(),
+                arguments: self.nested(call),
             },
             Next::Done => AgentRequest::Done(self.outcome.clone()),
         }
@@ -223,8 +240,8 @@ impl<'a> Agent<'a> {
             shown_result(&result, &self.limits),
         ));
         self.record(AttemptedCall {
+            arguments: Some(self.nested(&call)),
             name: Some(call.name),
-            arguments: Some(call.arguments),
             raw: None,
             output: result.output,
             exception: result.exception,
@@ -301,7 +318,17 @@ impl<'a> Agent<'a> {
             Ok(mut call) => match self.known_name(&call.name) {
                 Some(name) => {
                     call.name = name;
+                    let nested = self
+                        .flat
+                        .map(|flat| flat.nested_arguments(&call.name, &call.arguments));
+                    let Some(Err(error)) = nested else {
+                        self.next = Next::Call(call);
+                        return;
+                    };
+                    let reason = format!("{}: {error}", call.name);
+                    self.fail(task.kind(), &reason, text);
                     self.next = Next::Call(call);
+                    self.feed_result(CallResult::failure(reason));
                 }
                 None => {
                     let result = CallResult::failure(self.unknown(&call.name));
@@ -391,6 +418,13 @@ impl<'a> Agent<'a> {
                 });
             }
         }
+    }
+
+    /// The arguments of a call as they are made; those that have no nested form, as they are written.
+    fn nested(&self, call: &WrittenCall) -> Map<String, Value> {
+        let flat = self.flat;
+        let nested = flat.and_then(|flat| flat.nested_arguments(&call.name, &call.arguments).ok());
+        nested.unwrap_or_else(|| call.arguments.clone())
     }
 
     fn unknown(&self, name: &str) -> String {

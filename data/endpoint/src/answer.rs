@@ -21,6 +21,8 @@ pub struct ChatAnswer {
     /// Tokens that the server counted (`usage.completion_tokens`), those of reasoning among them;
     /// 0 where it does not say.
     pub n_tokens: usize,
+    /// Tokens of the prompt that the server counted (`usage.prompt_tokens`); 0 where it does not say.
+    pub n_prompt_tokens: usize,
     /// The model that the server says has answered; empty where it does not say.
     pub model: String,
     /// The calls of tools that the server has read, as the protocol writes them.
@@ -102,8 +104,10 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
         ));
     };
     let finish_reason = choice.and_then(|choice| choice.get("finish_reason")?.as_str());
-    let n_tokens = value.pointer("/usage/completion_tokens");
-    let n_tokens = n_tokens.and_then(Value::as_u64).unwrap_or(0);
+    let counted = |place: &str| {
+        let n_tokens = value.pointer(place).and_then(Value::as_u64).unwrap_or(0);
+        usize::try_from(n_tokens).unwrap_or(usize::MAX)
+    };
     Ok(ChatAnswer {
         without_text: if text.is_empty() {
             without_text(message)
@@ -114,7 +118,8 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
         text,
         model: text_at(&value, "model"),
         finish_reason: finish_reason.unwrap_or_default().to_owned(),
-        n_tokens: usize::try_from(n_tokens).unwrap_or(usize::MAX),
+        n_tokens: counted("/usage/completion_tokens"),
+        n_prompt_tokens: counted("/usage/prompt_tokens"),
     })
 }
 
@@ -207,6 +212,7 @@ mod tests {
             without_text: None,
             finish_reason: "length".to_owned(),
             n_tokens: 9,
+            n_prompt_tokens: 5,
             model: String::new(),
         };
         assert_eq!(answer, expected);

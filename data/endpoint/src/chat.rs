@@ -177,8 +177,8 @@ impl ChatEndpoint {
         self.complete_unless(messages, options, &AtomicBool::new(false))
     }
 
-    /// The answers after many lists of messages, in their order, at most `concurrency` (1 to 64)
-    /// at once.
+    /// The answers after many lists of messages, in their order, at most `concurrency` (1 to
+    /// [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY)) at once.
     ///
     /// `watch` is called in the caller's thread after each answer and at least ten times a
     /// second. It may end the work by returning `false`: requests under way are given up at once,

@@ -1,4 +1,5 @@
-//! Messages in, a model's text out, from any server that speaks OpenAI's chat completions.
+//! Messages in, a model's text out, from any server that speaks OpenAI's chat completions; and calls
+//! of APIs in, answers out, from servers of HTTP and of MCP.
 //!
 //! Every wait is bounded: an attempt by its timeout, the waits between attempts by what is left
 //! of the whole request's time. The decision to question: waits have no random part, so that a
@@ -21,6 +22,7 @@ mod error;
 mod fault;
 mod formats;
 pub mod http;
+mod mcp;
 mod options;
 mod pool;
 mod waits;
@@ -36,5 +38,6 @@ pub use api::{HttpExecutor, HttpOptions};
 pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
 pub use error::EndpointError;
 pub use fault::{Concern, FaultKind, Tolerance};
+pub use mcp::{McpClient, McpError, McpExecutor, McpOptions};
 pub use options::{ChatOptions, EndpointOptions, OptionNames};
-pub use pool::{Watched, in_parallel};
+pub use pool::{MAX_CONCURRENCY, Watched, in_parallel};

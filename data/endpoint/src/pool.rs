@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Threads at most, however many are asked for.
-const MAX_CONCURRENCY: usize = 64;
+/// Threads at most, however many are asked for; each waits for a server and does little else.
+pub const MAX_CONCURRENCY: usize = 1_024;
 
 /// How often the watching caller is asked where nothing gets done.
 const TICK: Duration = Duration::from_millis(100);

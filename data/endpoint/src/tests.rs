@@ -411,6 +411,7 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
         without_text: Some(WithoutText::Reasoning),
         finish_reason: "length".to_owned(),
         n_tokens: 512,
+        n_prompt_tokens: 0,
         model: String::new(),
     };
     assert_eq!(answer, Ok(expected));

@@ -192,7 +192,7 @@ impl<'a> Choice<'a> {
             };
         }
         let is_of_weights = |name: &&str| name.ends_with(".safetensors") && !name.contains('/');
-        if self.need == Need::All && !self.names.iter().any(|name| is_of_weights(name)) {
+        if self.need == Need::All && !self.names.iter().any(is_of_weights) {
             return lacks(
                 "no weights in safetensors",
                 self.ending(&[".bin", ".pth", ".pt", ".gguf", ".h5", ".msgpack"]),

@@ -36,6 +36,16 @@ impl Axis {
         }
     }
 
+    /// The same with zero on it: from zero for what is never below it, so that a height is as much of
+    /// the drawing as of the quantity. What is always zero lies on the ground of an axis to one.
+    pub(super) fn with_zero(low: f64, high: f64, n_ticks: usize) -> Self {
+        let (low, high) = (low.min(0.0), high.max(0.0));
+        if high - low <= MIN_RANGE {
+            return Self::of_values(0.0, 1.0, n_ticks);
+        }
+        Self::of_values(low, high, n_ticks)
+    }
+
     /// The axis of optimizer steps: from zero to the last one, with ticks at whole numbers.
     pub(super) fn of_steps(last_step: f64, n_ticks: usize) -> Self {
         let high = last_step.max(1.0);
@@ -108,6 +118,19 @@ mod tests {
             let share = axis.share(value);
             assert!((0.3..0.7).contains(&share), "{value}: {share}");
         }
+    }
+
+    #[test]
+    fn zero_is_on_the_axis_of_what_is_measured_from_it() {
+        let ends = |low, high| {
+            let axis = Axis::with_zero(low, high, 4);
+            (axis.low, axis.high)
+        };
+        assert_eq!(ends(0.0, 0.0), (0.0, 1.0));
+        assert_eq!(ends(0.8, 0.8), (0.0, 0.8));
+        assert_eq!(ends(0.63, 2.41), (0.0, 3.0));
+        assert_eq!(ends(-3.0, -1.0), (-3.0, 0.0));
+        assert_eq!(ends(-1.0, 1.0), (-1.0, 1.0));
     }
 
     proptest! {

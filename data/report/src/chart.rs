@@ -23,6 +23,10 @@ const MAX_DOTS: usize = 40;
 /// Ticks that an axis aims at.
 const N_TICKS: usize = 4;
 
+/// Values whose least is above this share of their greatest are too near to each other to be seen on
+/// an axis from zero.
+const NEAR_SHARE: f64 = 0.75;
+
 /// Per cent of the height that the letters at the ends of two lines are kept apart.
 const LETTER_DISTANCE: f64 = 9.0;
 
@@ -39,7 +43,7 @@ pub(super) struct Curve {
     pub(super) best_step: Option<u64>,
 }
 
-/// A drawing of one or two curves.
+/// A drawing of the curves of all runs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Chart {
     /// Unique on the page.
@@ -113,6 +117,8 @@ pub(super) struct Heading {
     pub(super) unit: String,
     /// Last step of all charts, so that they line up.
     pub(super) last_step: f64,
+    /// Whether the upright axis may begin above zero where the values are far from it; it says so.
+    pub(super) may_begin_high: bool,
 }
 
 impl Chart {
@@ -122,7 +128,17 @@ impl Chart {
         let low = values().map(|(_, value)| value).reduce(f64::min)?;
         let high = values().map(|(_, value)| value).reduce(f64::max)?;
         let x = Axis::of_steps(heading.last_step, N_TICKS);
-        let y = Axis::of_values(low, high, N_TICKS);
+        let is_near = heading.may_begin_high && low > NEAR_SHARE * high;
+        let y = match is_near {
+            true => Axis::of_values(low, high, N_TICKS),
+            false => Axis::with_zero(low, high, N_TICKS),
+        };
+        let mut unit = heading.unit;
+        if is_near {
+            let begins = y.ticks.first().map_or("", |(_, label)| label.as_str());
+            let comma = if unit.is_empty() { "" } else { ", " };
+            unit.push_str(&format!("{comma}axis from {begins}"));
+        }
         let mut lines: Vec<Line> = curves
             .iter()
             .filter_map(|curve| line(curve, &x, &y))
@@ -131,7 +147,7 @@ impl Chart {
         Some(Self {
             id: heading.id,
             title: heading.title,
-            unit: heading.unit,
+            unit,
             x_ticks: ticks(&x, |share| share),
             y_ticks: ticks(&y, |share| 1.0 - share),
             bests: curves.iter().filter_map(|curve| best(curve, &x)).collect(),
@@ -248,88 +264,49 @@ fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
     })
 }
 
-/// Moves the letters at the ends of two lines apart where they would lie upon each other.
+/// Moves the letters at the ends of lines apart where they would lie upon each other, from the top
+/// down and then back up from the bottom.
 fn keep_ends_apart(lines: &mut [Line]) {
-    let [one, other] = lines else { return };
     let number = |text: &str| text.parse::<f64>().unwrap_or_default();
-    let far_across = (number(&one.end_x) - number(&other.end_x)).abs() > LETTER_DISTANCE;
-    let (first, second) = (number(&one.end_y), number(&other.end_y));
-    let gap = second - first;
-    if far_across || gap.abs() >= LETTER_DISTANCE {
-        return;
+    let mut ends: Vec<(usize, f64, f64)> = lines
+        .iter()
+        .enumerate()
+        .map(|(place, line)| (place, number(&line.end_x), number(&line.end_y)))
+        .collect();
+    ends.sort_by(|one, other| one.2.total_cmp(&other.2).then(one.0.cmp(&other.0)));
+    let mut columns: Vec<Vec<(usize, f64, f64)>> = Vec::new();
+    for end in ends {
+        let is_near = |column: &&mut Vec<(usize, f64, f64)>| {
+            column
+                .iter()
+                .any(|other| (other.1 - end.1).abs() <= LETTER_DISTANCE)
+        };
+        match columns.iter_mut().find(is_near) {
+            Some(column) => column.push(end),
+            None => columns.push(vec![end]),
+        }
     }
-    let margin = 0.5 * LETTER_DISTANCE;
-    let middle = f64::midpoint(first, second).clamp(margin, 100.0 - margin);
-    let (up, down) = (middle - margin, middle + margin);
-    let (first, second) = if gap >= 0.0 { (up, down) } else { (down, up) };
-    one.end_y = format!("{first:.2}");
-    other.end_y = format!("{second:.2}");
+    for column in columns {
+        let distance = LETTER_DISTANCE.min(100.0 / column.len() as f64);
+        let mut least = f64::NEG_INFINITY;
+        let mut places: Vec<f64> = Vec::with_capacity(column.len());
+        for (_, _, y) in &column {
+            let place = y.max(least);
+            places.push(place);
+            least = place + distance;
+        }
+        let mut most = 100.0_f64;
+        for place in places.iter_mut().rev() {
+            *place = place.min(most);
+            most = *place - distance;
+        }
+        for ((line, ..), place) in column.iter().zip(places) {
+            if let Some(line) = lines.get_mut(*line) {
+                line.end_y = format!("{place:.2}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn curve(run: usize, points: &[(f64, Option<f64>)]) -> Curve {
-        Curve {
-            run,
-            points: points.to_vec(),
-            smoothed: Vec::new(),
-            best_step: Some(50),
-        }
-    }
-
-    fn heading() -> Heading {
-        Heading {
-            id: 1,
-            title: "Loss".to_owned(),
-            unit: "nats".to_owned(),
-            last_step: 100.0,
-        }
-    }
-
-    #[test]
-    fn lines_break_at_gaps_and_lie_where_the_axes_say() {
-        let points = [
-            (0.0, Some(2.0)),
-            (25.0, Some(1.0)),
-            (50.0, None),
-            (100.0, Some(0.0)),
-        ];
-        let chart = Chart::new(heading(), &[curve(0, &points)]).expect("a value");
-        assert_eq!(chart.lines[0].path, "M0.0 0.0L250.0 200.0M1000.0 400.0");
-        assert_eq!(
-            chart.lines[0].dots,
-            "M0.0 0.0h0M250.0 200.0h0M1000.0 400.0h0"
-        );
-        assert_eq!(chart.lines[0].least, "0 at step 100");
-        assert_eq!(chart.bests[0].at, "50.00");
-        assert_eq!(
-            chart.y_ticks.first().map(|tick| tick.at.as_str()),
-            Some("100.00")
-        );
-    }
-
-    #[test]
-    fn a_lone_value_of_a_long_curve_is_a_dot() {
-        let mut points: Vec<(f64, Option<f64>)> =
-            (0..100).map(|n| (f64::from(n), Some(1.0))).collect();
-        points[1].1 = None;
-        let chart = Chart::new(heading(), &[curve(0, &points)]).expect("a value");
-        assert_eq!(chart.lines[0].dots, "M0.0 200.0h0");
-    }
-
-    #[test]
-    fn letters_of_lines_that_end_together_are_moved_apart() {
-        let one = curve(0, &[(0.0, Some(0.0)), (100.0, Some(1.0))]);
-        let other = curve(1, &[(0.0, Some(0.0)), (100.0, Some(0.99))]);
-        let chart = Chart::new(heading(), &[one, other]).expect("values");
-        assert_eq!(chart.lines[0].end_y, "0.00");
-        assert_eq!(chart.lines[1].end_y, "9.00");
-    }
-
-    #[test]
-    fn without_a_value_there_is_no_chart() {
-        assert!(Chart::new(heading(), &[curve(0, &[(1.0, None)])]).is_none());
-    }
-}
+mod tests;

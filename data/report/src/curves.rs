@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Curve, Heading};
 use super::error::ReportError;
-use super::names::metric_name;
-use super::run::ReportRun;
+use super::run::{MetricWords, ReportRun};
 use super::series::{PAIRS_PER_SEC, Series, TOKENS_PER_SEC, series};
 
 /// Charts of one kind.
@@ -41,12 +40,15 @@ const RATES: [(&str, &str, &str); 2] = [
     (PAIRS_PER_SEC, "Retriever", "pairs per second"),
 ];
 
-/// All charts; two runs' curves of one name share theirs.
+/// All charts; the curves of one name of all runs share theirs.
 ///
 /// # Errors
 ///
 /// As [`series`].
-pub(super) fn chart_groups(runs: &[ReportRun]) -> Result<Vec<ChartGroup>, ReportError> {
+pub(super) fn chart_groups(
+    runs: &[ReportRun],
+    words: MetricWords,
+) -> Result<Vec<ChartGroup>, ReportError> {
     let of_runs = runs.iter().map(series).collect::<Result<Vec<_>, _>>()?;
     let all = || of_runs.iter().flatten();
     let steps = all().flat_map(|series| series.points.iter().map(|(step, _)| *step));
@@ -61,13 +63,14 @@ pub(super) fn chart_groups(runs: &[ReportRun]) -> Result<Vec<ChartGroup>, Report
     names.sort_by_key(|name| (is_rate(name), rank(name).unwrap_or(KNOWN.len())));
     let mut groups: Vec<ChartGroup> = Vec::new();
     for (id, name) in names.into_iter().enumerate() {
-        let place = place_of(name);
+        let place = place_of(name, words);
         let curves: Vec<Curve> = curves(runs, &of_runs, name);
         let heading = Heading {
             id,
             title: place.title,
             unit: place.unit.to_owned(),
             last_step,
+            may_begin_high: is_loss(name),
         };
         let Some(chart) = Chart::new(heading, &curves) else {
             continue;
@@ -100,6 +103,11 @@ fn curves(runs: &[ReportRun], of_runs: &[Vec<Series>], name: &str) -> Vec<Curve>
     .collect()
 }
 
+/// A loss has no end that its values are near to, so that its last steps may be looked at closely.
+fn is_loss(name: &str) -> bool {
+    name.rsplit('/').next() == Some("loss")
+}
+
 fn is_rate(name: &str) -> bool {
     RATES.iter().any(|(rate, ..)| *rate == name)
 }
@@ -117,12 +125,11 @@ struct CurveHeading {
     unit: &'static str,
 }
 
-fn place_of(name: &str) -> CurveHeading {
+fn place_of(name: &str, words: MetricWords) -> CurveHeading {
     let mut known = KNOWN.iter().chain(&RATES);
     let known = known.find(|(known, ..)| *known == name);
-    let suite = name
-        .strip_prefix("eval/")
-        .and_then(|rest| rest.split_once('.'));
+    let metric = name.strip_prefix("eval/");
+    let suite = metric.and_then(|metric| Some((metric.split_once('.')?.0, metric)));
     let (group, rest) = match suite {
         Some((suite, metric)) => (format!("Evaluation: {suite}"), metric),
         None if is_rate(name) => ("Throughput".to_owned(), name),
@@ -133,7 +140,7 @@ fn place_of(name: &str) -> CurveHeading {
     };
     let (title, unit) = match known {
         Some((_, title, unit)) => ((*title).to_owned(), *unit),
-        None => (metric_name(rest), ""),
+        None => (rest.to_owned(), words(rest).unwrap_or_default()),
     };
     CurveHeading { group, title, unit }
 }
@@ -156,7 +163,10 @@ mod tests {
             timing: vec![json!({"step": 1, "seconds": 2.0, "tokens": 10})],
             ..ReportRun::default()
         };
-        let groups = chart_groups(&[run("a", 10), run("b", 20)]).expect("lines with steps");
+        let groups = chart_groups(&[run("a", 10), run("b", 20)], |name| {
+            (name == "goat.sa").then_some("selection accuracy")
+        })
+        .expect("lines with steps");
         let titles: Vec<_> = groups
             .iter()
             .map(|group| {
@@ -169,14 +179,15 @@ mod tests {
             [
                 (
                     "Training",
-                    vec!["Training loss", "Gradient norm", "good mood"]
+                    vec!["Training loss", "Gradient norm", "good_mood"]
                 ),
                 ("Retriever", vec!["Training loss"]),
-                ("Evaluation: slot", vec!["mean"]),
-                ("Evaluation: goat", vec!["selection accuracy"]),
+                ("Evaluation: slot", vec!["slot.mean"]),
+                ("Evaluation: goat", vec!["goat.sa"]),
                 ("Throughput", vec!["Training"]),
             ]
         );
+        assert_eq!(groups[3].charts[0].unit, "selection accuracy");
         let drawn = serde_json::to_value(&groups).expect("serialisable");
         let lines = &drawn[0]["charts"][0]["lines"];
         assert_eq!(

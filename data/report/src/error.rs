@@ -1,10 +1,12 @@
 //! Says why there is no page.
 
+use super::page::MAX_RUNS;
+
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// Neither a run alone nor two beside each other.
-    #[error("{n} runs were given; a report shows one run, or two beside each other")]
+    /// No run, or more than there are letters for.
+    #[error("{n} runs were given; a report shows from 1 to {MAX_RUNS}")]
     NumberOfRuns {
         /// How many were given.
         n: usize,

@@ -1,5 +1,5 @@
-//! Renders what a run left behind as one HTML file: base beside best, supervised tokens, curves,
-//! results and worst samples.
+//! Renders what runs left behind as one HTML file: settings that differ beside what they came to, base
+//! beside best, supervised tokens, curves, results and worst samples.
 //!
 //! The page needs no network and no other file: style, script and drawings are in it. All that
 //! comes from a run goes through the templates' escaping, so that a prediction stays text wherever
@@ -11,16 +11,18 @@
 //! use tooltune_report::{ReportRun, render};
 //!
 //! let run = ReportRun { name: "my run".to_owned(), ..ReportRun::default() };
-//! let page = render(&[run])?;
+//! let page = render(&[run], |_| None)?;
 //! assert!(page.contains("<title>my run"));
 //! # Ok::<(), tooltune_report::ReportError>(())
 //! ```
 
 mod axis;
 mod chart;
+mod compared;
+mod complexity;
 mod curves;
 mod error;
-mod names;
+mod headline;
 mod number;
 mod page;
 mod predictions;
@@ -33,11 +35,14 @@ mod shortened;
 mod tiles;
 mod words;
 
+pub use compared::{RunsTable, compare_runs};
+pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
 pub use page::render;
-pub use predictions::{RankedEvaluation, ranked_samples};
+pub use predictions::{RankedEvaluation, ranked_samples, samples_by_loss};
 pub use run::{
-    BestCheckpoint, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView, SuiteResult,
+    BestCheckpoint, MetricWords, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView,
+    SuiteResult,
 };
 
 #[cfg(test)]

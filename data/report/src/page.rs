@@ -7,15 +7,15 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use similar::{ChangeTag, TextDiff};
 
+use super::compared::{RunsTable, compare_runs};
 use super::curves::{ChartGroup, chart_groups};
 use super::error::ReportError;
 use super::number::count;
 use super::preview::{Preview, previews};
 use super::results::{Opening, Suite, openings, suites};
-use super::run::ReportRun;
-use super::samples::{Samples, samples};
+use super::run::{MetricWords, ReportRun};
+use super::samples::{Samples, samples, texts};
 use super::shortened::{MAX_FILE, cell, shortened};
 use super::tiles::{Tile, tiles};
 
@@ -23,7 +23,7 @@ use super::tiles::{Tile, tiles};
 const TEMPLATE: (&str, &str) = ("report.html", include_str!("page/report.html"));
 
 /// Later rules win over earlier ones of the same weight, so the order counts.
-const STYLE: &str = concat!(
+pub(super) const STYLE: &str = concat!(
     include_str!("page/base.css"),
     include_str!("page/curves.css"),
     include_str!("page/tables.css"),
@@ -37,6 +37,8 @@ const SCRIPT: &str = include_str!("page/report.js");
 struct Page {
     title: String,
     runs: Vec<RunHead>,
+    /// Absent for a run alone.
+    compared: Option<RunsTable>,
     openings: Vec<Opening>,
     tiles: Vec<Tile>,
     bests: Vec<BestStep>,
@@ -46,9 +48,8 @@ struct Page {
     suites: Vec<Suite>,
     previews: Vec<Preview>,
     samples: Samples,
+    texts: Samples,
     files: Vec<RunFile>,
-    /// Lines in which the configs of two runs differ, with the table that they stand in.
-    config_changes: Vec<ConfigChange>,
 }
 
 #[derive(Serialize)]
@@ -71,39 +72,61 @@ struct RunFile {
     note: Option<String>,
 }
 
-#[derive(Serialize)]
-struct ConfigChange {
-    run: usize,
-    table: String,
-    line: String,
-}
+/// Runs of a page at most: each has a letter.
+pub(super) const MAX_RUNS: usize = 26;
 
-/// Writes the page of one run, or of two beside each other.
+/// Colours of runs by their names in the style sheet.
+const COLOURS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// Dashes of lines; with the colours, no two of as many runs as there are letters look alike.
+const DASHES: [&str; 5] = ["none", "6 3", "2 3", "10 3 2 3", "1 4"];
+
+/// Writes the page of one run, or of several beside each other; `words` says what people call a
+/// metric.
 ///
 /// # Errors
 ///
-/// - no run, or more than two
+/// - no run, or more than there are letters for
 /// - a line of metrics or timing without a step
 /// - metrics of a suite that are no object
-pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
-    if !(1..=2).contains(&runs.len()) {
+pub fn render(runs: &[ReportRun], words: MetricWords) -> Result<String, ReportError> {
+    if !(1..=MAX_RUNS).contains(&runs.len()) {
         return Err(ReportError::NumberOfRuns { n: runs.len() });
     }
-    let groups = chart_groups(runs)?;
+    let groups = chart_groups(runs, words)?;
+    let compared = match runs {
+        [_] => None,
+        _ => Some(compare_runs(runs, words)?),
+    };
     let page = Page {
         title: title(runs),
         runs: runs.iter().map(head).collect(),
-        openings: openings(runs)?,
+        compared,
+        openings: openings(runs, words)?,
         tiles: tiles(runs),
         bests: bests(runs),
         has_smoothed: groups.iter().any(ChartGroup::has_smoothed),
         chart_groups: groups,
-        suites: suites(runs)?,
+        suites: suites(runs, words)?,
         previews: previews(runs),
         samples: samples(runs),
+        texts: texts(runs),
         files: files(runs),
-        config_changes: config_changes(runs),
     };
+    let mut environment = environment()?;
+    environment.add_filter("letter", letter);
+    environment.add_template(TEMPLATE.0, TEMPLATE.1)?;
+    let script_hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
+    Ok(environment.get_template(TEMPLATE.0)?.render(context! {
+        page => Value::from(Serde(page)),
+        style => format!("{STYLE}{}", run_style(runs.len())),
+        script => SCRIPT,
+        script_hash,
+    })?)
+}
+
+/// What every page is rendered in: a name that a template does not have is an error.
+pub(super) fn environment() -> Result<Environment<'static>, ReportError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder()
@@ -111,25 +134,36 @@ pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
         .lstrip_blocks(true)
         .build()?;
     environment.set_syntax(syntax);
-    environment.add_filter("letter", letter);
-    environment.add_template(TEMPLATE.0, TEMPLATE.1)?;
-    let script_hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
-    Ok(environment.get_template(TEMPLATE.0)?.render(context! {
-        page => Value::from(Serde(page)),
-        style => STYLE,
-        script => SCRIPT,
-        script_hash,
-    })?)
+    Ok(environment)
 }
 
-/// What tells two runs apart beside their colours.
-fn letter(run: usize) -> &'static str {
-    if run == 0 { "A" } else { "B" }
+/// What tells runs apart beside their colours and dashes.
+fn letter(run: usize) -> String {
+    let letter = u32::try_from(run)
+        .ok()
+        .and_then(|run| char::from_u32('A' as u32 + run));
+    letter.map_or_else(String::new, String::from)
+}
+
+/// The colour and the dashes of each run.
+fn run_style(n_runs: usize) -> String {
+    let of_run = |run: usize| {
+        let colour = COLOURS[run % COLOURS.len()];
+        let dashes = DASHES[(run + run / COLOURS.len()) % DASHES.len()];
+        format!(
+            ".run{run} {{ --run: var(--run-{colour}); }}\n\
+             .line.run{run}, .run{run} .key.curve path {{ stroke-dasharray: {dashes}; }}\n"
+        )
+    };
+    (0..n_runs).map(of_run).collect()
 }
 
 fn title(runs: &[ReportRun]) -> String {
     let names: Vec<String> = runs.iter().map(|run| cell(&run.name)).collect();
-    names.join(" and ")
+    match names.as_slice() {
+        [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 fn head(run: &ReportRun) -> RunHead {
@@ -169,41 +203,4 @@ fn files(runs: &[ReportRun]) -> Vec<RunFile> {
             }
         })
         .collect()
-}
-
-fn config_changes(runs: &[ReportRun]) -> Vec<ConfigChange> {
-    let [one, other] = runs else {
-        return Vec::new();
-    };
-    if one.config_toml.is_empty() || other.config_toml.is_empty() {
-        return Vec::new();
-    }
-    let (one, _) = shortened(&one.config_toml, MAX_FILE);
-    let (other, _) = shortened(&other.config_toml, MAX_FILE);
-    let mut tables = [String::new(), String::new()];
-    let mut changes = Vec::new();
-    for change in TextDiff::from_lines(one, other).iter_all_changes() {
-        let line = change.value().trim();
-        let runs: &[usize] = match change.tag() {
-            ChangeTag::Delete => &[0],
-            ChangeTag::Insert => &[1],
-            ChangeTag::Equal => &[0, 1],
-        };
-        for run in runs {
-            let Some(table) = tables.get_mut(*run) else {
-                continue;
-            };
-            if line.starts_with('[') && line.ends_with(']') && !line.contains('=') {
-                *table = cell(line);
-            }
-            if change.tag() != ChangeTag::Equal && !line.is_empty() {
-                changes.push(ConfigChange {
-                    run: *run,
-                    table: table.clone(),
-                    line: cell(line),
-                });
-            }
-        }
-    }
-    changes
 }

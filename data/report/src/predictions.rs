@@ -11,11 +11,10 @@ use serde_json::Value;
 use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::text::{Message, Row};
 
-use super::names::metric_name;
-use super::run::{SampleScoreView, SampleView};
+use super::run::{SampleScoreView, SampleView, SuiteResult};
 
-/// Broken rules of a schema that are named beside a sample.
-const MAX_VIOLATIONS: usize = 5;
+/// Broken rules that are named beside a sample.
+const MAX_RULES: usize = 5;
 
 /// An evaluation whose lines are ranked.
 #[derive(Clone, Copy)]
@@ -25,9 +24,13 @@ pub struct RankedEvaluation<'e> {
     pub suite: &'e str,
     /// What was evaluated.
     pub result: &'e str,
-    /// The scores whose mean ranks a line, by name, those that it has; none for a suite without a
-    /// text.
+    /// Whether that is the untrained model.
+    pub is_base: bool,
+    /// The scores whose mean ranks a line, by the names of their metrics, those that it has; none for
+    /// a suite without a text.
     pub ranking_scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
+    /// All scores of a line, by the names of their metrics.
+    pub scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
 }
 
 /// Ranks the lines of an evaluation, the least-scored first.
@@ -54,6 +57,31 @@ pub fn ranked_samples(
         .collect()
 }
 
+/// The rows of an evaluation that measured the loss alone, from `losses.jsonl`, the one with the
+/// greatest loss first. Rows that are not known are left out: nothing could be shown of them.
+pub fn samples_by_loss(
+    result: &str,
+    lines: &[Value],
+    rows: &HashMap<&str, &Row>,
+) -> Vec<SampleView> {
+    let row = |line: &Value| {
+        let row = rows.get(line["id"].as_str()?).copied()?;
+        Some((line["loss"].as_f64()?, row))
+    };
+    let mut found: Vec<(f64, &Row)> = lines.iter().filter_map(row).collect();
+    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let sample = |(loss, row): (f64, &Row)| SampleView {
+        suite: SuiteResult::LOSS.to_owned(),
+        result: result.to_owned(),
+        id: row.id.clone(),
+        prompt: read(row),
+        gold: gold(row),
+        rank: Some(score(SuiteResult::LOSS, loss)),
+        ..SampleView::default()
+    };
+    found.into_iter().map(sample).collect()
+}
+
 fn score(name: &str, value: f64) -> SampleScoreView {
     SampleScoreView {
         name: name.to_owned(),
@@ -66,12 +94,13 @@ fn mean(scores: &[SampleScoreView]) -> Option<f64> {
     (!scores.is_empty()).then(|| sum / scores.len() as f64)
 }
 
-/// What ranked a sample: `mean of schema validity and content similarity`, or a score that is alone.
+/// What ranked a sample: `mean of slot.schema_accuracy and slot.content_similarity`, or a score that
+/// is alone.
 fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
-    let names: Vec<String> = scores.iter().map(|one| metric_name(&one.name)).collect();
+    let names: Vec<&str> = scores.iter().map(|one| one.name.as_str()).collect();
     let name = match names.as_slice() {
         [] => return None,
-        [one] => one.clone(),
+        [one] => (*one).to_owned(),
         [most @ .., last] => format!("mean of {} and {last}", most.join(", ")),
     };
     Some(score(&name, mean(scores)?))
@@ -91,12 +120,17 @@ fn sample(
     SampleView {
         suite: evaluation.suite.to_owned(),
         result: evaluation.result.to_owned(),
+        is_base: evaluation.is_base,
         id: id.to_owned(),
-        prompt: first(&["query", "question"]).unwrap_or_else(|| row.map_or_else(String::new, read)),
+        prompt: row
+            .filter(|_| first(&["query", "question"]).is_none())
+            .map(read)
+            .or_else(|| first(&["query", "question", "prompt", "input_text"]))
+            .unwrap_or_default(),
         prediction: first(&["prediction", "model_output", "outcome", "steps"]).unwrap_or_default(),
         gold: first(&["gold", "gold_answer"]).unwrap_or_else(|| row.map_or_else(String::new, gold)),
         rank: rank(&ranking),
-        scores: with_others(ranking, line.get("score").unwrap_or(line)),
+        scores: (evaluation.scores)(line),
         notes: notes(line),
     }
 }
@@ -132,25 +166,8 @@ fn gold(row: &Row) -> String {
         .unwrap_or_default()
 }
 
-/// The scores that rank, then the other numbers and truths.
-fn with_others(mut scores: Vec<SampleScoreView>, line: &Value) -> Vec<SampleScoreView> {
-    for (name, value) in line.as_object().into_iter().flatten() {
-        let is_new = scores.iter().all(|score| score.name != *name);
-        if let Some(value) = number(value).filter(|_| is_new) {
-            scores.push(score(name, value));
-        }
-    }
-    scores
-}
-
-fn number(value: &Value) -> Option<f64> {
-    match value {
-        Value::Bool(is) => Some(f64::from(u8::from(*is))),
-        value => value.as_f64(),
-    }
-}
-
-/// Why a text ended early, what of it was no form, what failed, and the rules that it breaks.
+/// Why a text ended early, what of it was no form, what failed, and the rules that it breaks; of a
+/// text that keeps all of them and is not right, that it does.
 fn notes(line: &Value) -> Vec<String> {
     let reason = line["finish_reason"].as_str().unwrap_or_default();
     let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut by its limit of {reason}"));
@@ -160,14 +177,20 @@ fn notes(line: &Value) -> Vec<String> {
     let failures = line["outcome"]["failures"].as_array().into_iter().flatten();
     let failures = failures.map(|failure| dumps(failure, Style::Compact));
     let notes = cut.into_iter().chain(malformed).chain(failure);
-    notes.chain(failures).chain(violations(line)).collect()
+    let mut notes: Vec<String> = notes.chain(failures).chain(broken_rules(line)).collect();
+    let is_other = line.pointer("/score/exact_match") == Some(&Value::Bool(false));
+    if notes.is_empty() && is_other {
+        notes.push("breaks no rule of its schema; its values are not the gold's".to_owned());
+    }
+    notes
 }
 
-fn violations(line: &Value) -> Vec<String> {
-    let broken = line.pointer("/score/violations").and_then(Value::as_array);
-    let broken = broken.map_or(&[][..], Vec::as_slice);
+/// The rules of a schema, of a call or of an answer that a line says are broken.
+fn broken_rules(line: &Value) -> Vec<String> {
+    let of = |name: &str| line["score"][name].as_array().into_iter().flatten();
+    let broken: Vec<&Value> = of("violations").chain(of("faults")).collect();
     let field = |one: &'_ Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
-    let note = |one: &Value| {
+    let note = |one: &&Value| {
         let (rule, path, message) = (
             field(one, "rule"),
             field(one, "path"),
@@ -178,12 +201,28 @@ fn violations(line: &Value) -> Vec<String> {
             path => format!("breaks {rule} at {path}: {message}"),
         }
     };
-    let mut notes: Vec<String> = broken.iter().take(MAX_VIOLATIONS).map(note).collect();
-    if broken.len() > MAX_VIOLATIONS {
-        let n_more = broken.len() - MAX_VIOLATIONS;
-        notes.push(format!("breaks its schema in {n_more} more places"));
+    let mut notes: Vec<String> = broken.iter().take(MAX_RULES).map(note).collect();
+    if broken.len() > MAX_RULES {
+        let n_more = broken.len() - MAX_RULES;
+        notes.push(format!("breaks rules in {n_more} more places"));
     }
+    notes.extend(unreadable(line));
     notes
+}
+
+/// What an answer without a rule of its own says of itself.
+fn unreadable(line: &Value) -> Option<String> {
+    let score = line.get("score").unwrap_or(line);
+    if score["parse_error"] == Value::Bool(true) {
+        return Some("breaks the form of answers: it cannot be read".to_owned());
+    }
+    match (&score["win"], line["status"].as_str()) {
+        (Value::String(win), _) => Some(format!("not run: {}", win.replace('_', " "))),
+        (_, Some(status)) if status != "answered" => {
+            Some(format!("ended as {}", status.replace('_', " ")))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::number::{count, value};
 use super::run::{PreviewRow, PreviewToken, ReportRun};
-use super::shortened::cell;
+use super::shortened::{cell, shortened};
 
 /// Rows that are shown.
 const MAX_ROWS: usize = 8;
@@ -12,11 +12,15 @@ const MAX_ROWS: usize = 8;
 /// Tokens of a row that are shown.
 const MAX_TOKENS: usize = 2_000;
 
-/// Masked tokens in a row of which all are shown; of more, the ends.
+/// Masked tokens of a stretch that are shown one by one; of more, the ends, and the text between them,
+/// which is what the learned tokens come from.
 const MAX_MASKED: usize = 160;
 
-/// Masked tokens that are shown at either end of such a stretch.
+/// Masked tokens that are shown one by one at either end of such a stretch.
 const MASKED_ENDS: usize = 48;
+
+/// Characters of the text between them that are shown.
+const MAX_MASKED_TEXT: usize = 12_000;
 
 /// The rows of one run.
 #[derive(Debug, Clone, Serialize)]
@@ -92,19 +96,40 @@ fn row(row: &PreviewRow) -> Row {
         let tokens = row.tokens.iter().filter(|token| kind(token) == wanted);
         count(tokens.count() as u64)
     };
-    let n_more = row.tokens.len().saturating_sub(MAX_TOKENS) as u64;
+    let shown = shown(&row.tokens);
+    let n_more = (row.tokens.len() - shown.len()) as u64;
     Row {
         id: cell(&row.id),
         n_tokens: count(row.tokens.len() as u64),
         n_supervised: n_of(Kind::Supervised),
         n_partial: n_of(Kind::Partial),
         n_masked: n_of(Kind::Masked),
-        parts: parts(row.tokens.get(..MAX_TOKENS).unwrap_or(&row.tokens)),
+        parts: parts(shown),
         note: (n_more > 0).then(|| format!("{} more tokens not shown", count(n_more))),
     }
 }
 
-/// Long masked stretches lose their middle: what is supervised often stands at the end of a row.
+/// The tokens of a row up to the bound; the middle of a long masked stretch is one text and counts
+/// as one, since what is supervised often stands behind it.
+fn shown(tokens: &[PreviewToken]) -> &[PreviewToken] {
+    let (mut n_shown, mut end) = (0, 0);
+    for stretch in tokens.chunk_by(|a, b| kind(a) == kind(b)) {
+        let is_masked = stretch.first().map(kind) == Some(Kind::Masked);
+        let n = match is_masked && stretch.len() > MAX_MASKED {
+            true => 2 * MASKED_ENDS + 1,
+            false => stretch.len(),
+        };
+        if n_shown + n > MAX_TOKENS {
+            let end = end + (MAX_TOKENS - n_shown).min(stretch.len());
+            return tokens.get(..end).unwrap_or(tokens);
+        }
+        n_shown += n;
+        end += stretch.len();
+    }
+    tokens
+}
+
+/// The middle of a long masked stretch is one text.
 fn parts(tokens: &[PreviewToken]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(tokens.len());
     for stretch in tokens.chunk_by(|a, b| kind(a) == kind(b)) {
@@ -113,11 +138,19 @@ fn parts(tokens: &[PreviewToken]) -> Vec<Part> {
         if is_masked && stretch.len() > MAX_MASKED {
             let (head, tail) = (stretch.get(..middle.start), stretch.get(middle.end..));
             parts.extend(head.unwrap_or_default().iter().map(part));
+            let between = stretch.get(middle).unwrap_or_default();
+            let between: String = between.iter().map(|token| token.text.as_str()).collect();
+            let (text, note) = shortened(&between, MAX_MASKED_TEXT);
             parts.push(Part {
-                kind: Kind::Gap,
-                text: format!("{} masked tokens not shown", count(middle.len() as u64)),
+                kind: Kind::Masked,
+                text: text.to_owned(),
                 weight: None,
             });
+            parts.extend(note.map(|text| Part {
+                kind: Kind::Gap,
+                text,
+                weight: None,
+            }));
             parts.extend(tail.unwrap_or_default().iter().map(part));
         } else {
             parts.extend(stretch.iter().map(part));
@@ -149,18 +182,27 @@ mod tests {
     }
 
     #[test]
-    fn masked_stretches_lose_their_middle_and_what_is_supervised_stays() {
+    fn a_long_masked_stretch_is_a_text_between_tokens_and_what_is_supervised_stays() {
         let row_of = PreviewRow {
             id: "a".to_owned(),
             tokens: [tokens(500, 0.0), tokens(300, 1.0), tokens(2, 0.5)].concat(),
         };
         let shown = row(&row_of);
         let n_of = |kind| shown.parts.iter().filter(|part| part.kind == kind).count();
-        assert_eq!((n_of(Kind::Masked), n_of(Kind::Gap)), (96, 1));
+        assert_eq!((n_of(Kind::Masked), n_of(Kind::Gap)), (97, 0));
         assert_eq!((n_of(Kind::Supervised), n_of(Kind::Partial)), (300, 2));
-        assert_eq!(shown.parts[48].text, "404 masked tokens not shown");
+        assert_eq!(shown.parts[48].text, "x".repeat(404));
         assert_eq!(shown.parts.last().unwrap().weight.as_deref(), Some("0.5"));
         assert_eq!((shown.n_masked.as_str(), shown.note), ("500", None));
+        // The answer behind a document of any length is shown, and so is the document's beginning.
+        let behind = PreviewRow {
+            tokens: [tokens(50_000, 0.0), tokens(3, 1.0)].concat(),
+            ..row_of
+        };
+        let shown = row(&behind);
+        let n_of = |kind| shown.parts.iter().filter(|part| part.kind == kind).count();
+        assert_eq!((n_of(Kind::Supervised), n_of(Kind::Gap)), (3, 1));
+        assert_eq!(shown.parts[49].text, "37,904 more characters not shown");
     }
 
     #[test]

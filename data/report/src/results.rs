@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::names::metric_name;
-use super::number::{change, count, estimate};
-use super::run::{ReportRun, SuiteResult};
+use super::run::{MetricWords, ReportRun, SuiteResult};
+use layout::{Naming, group_table, metric_table};
 use tables::{Block, Entry, Measure, blocks};
 
+mod layout;
 mod opening;
 mod tables;
 
@@ -30,6 +30,8 @@ enum Table {
         has_n: bool,
         has_change: bool,
         rows: Vec<MetricRow>,
+        /// Numbers that count something beside the metrics, by result.
+        counts: Vec<Counts>,
         note: Option<String>,
     },
     /// A group a line, a metric a column.
@@ -37,7 +39,7 @@ enum Table {
         title: String,
         label: String,
         has_n: bool,
-        metrics: Vec<String>,
+        metrics: Vec<Name>,
         rows: Vec<GroupRow>,
         note: Option<String>,
     },
@@ -50,10 +52,25 @@ struct Source {
     label: String,
 }
 
+/// What is measured: its name, and what people call it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Name {
+    name: String,
+    words: Option<&'static str>,
+}
+
 #[derive(Debug, Clone, Serialize)]
 struct MetricRow {
-    name: String,
+    #[serde(flatten)]
+    name: Name,
     cells: Vec<MetricCell>,
+}
+
+/// What a result counts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Counts {
+    source: Source,
+    text: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -95,9 +112,52 @@ struct GroupValue {
 }
 
 /// The tables of a result, with what the result is.
-struct Read {
+struct Read<'r> {
     source: Source,
+    result: &'r SuiteResult,
     blocks: Vec<Block>,
+}
+
+impl Read<'_> {
+    /// The table over all samples.
+    fn headline(&self) -> Option<&Block> {
+        let suite = self.result.suite.as_str();
+        let of_all = |block: &&Block| matches!(block.key(), (title, false) if title.is_empty() || title == suite);
+        self.blocks.iter().find(of_all)
+    }
+}
+
+/// A metric of a result over all of its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Figure {
+    /// The one name of the metric.
+    pub(super) name: String,
+    pub(super) value: f64,
+    /// Ends of its 95 % interval.
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+/// The metrics of a result over all of its samples; what it counts is none.
+///
+/// # Errors
+///
+/// - its metrics are no object
+pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figure>, ReportError> {
+    let read = read((0, run), result)?;
+    let Some(Block::Metrics { measures, .. }) = read.headline() else {
+        return Ok(Vec::new());
+    };
+    let figure = |measure: &Measure| match measure.entry {
+        Entry::Number {
+            value, interval, ..
+        } => Some(Figure {
+            name: result.metric(&measure.name),
+            value,
+            interval,
+        }),
+        Entry::Count { .. } | Entry::Text { .. } => None,
+    };
+    Ok(measures.iter().filter_map(figure).collect())
 }
 
 /// Metrics or groups of a table that are shown.
@@ -111,8 +171,8 @@ const DASH: &str = "–";
 /// # Errors
 ///
 /// - the metrics of a result are no object
-pub(super) fn suites(runs: &[ReportRun]) -> Result<Vec<Suite>, ReportError> {
-    let mut suites: Vec<(String, Vec<Read>)> = Vec::new();
+pub(super) fn suites(runs: &[ReportRun], words: MetricWords) -> Result<Vec<Suite>, ReportError> {
+    let mut suites: Vec<(String, Vec<Read<'_>>)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
         // On other rows than the results of the run: in one table, the change to the first result
         // would compare two sets of rows.
@@ -130,14 +190,17 @@ pub(super) fn suites(runs: &[ReportRun]) -> Result<Vec<Suite>, ReportError> {
             }
         }
     }
-    let suite = |(name, results): (String, Vec<Read>)| Suite {
-        tables: tables(&results),
+    let suite = |(name, results): (String, Vec<Read<'_>>)| Suite {
+        tables: tables(&results, words),
         name,
     };
     Ok(suites.into_iter().map(suite).collect())
 }
 
-fn read((idx, run): (usize, &ReportRun), result: &SuiteResult) -> Result<Read, ReportError> {
+fn read<'r>(
+    (idx, run): (usize, &ReportRun),
+    result: &'r SuiteResult,
+) -> Result<Read<'r>, ReportError> {
     let metrics = result.metrics.as_object();
     let metrics = metrics.ok_or_else(|| ReportError::Suite {
         run: run.name.clone(),
@@ -149,11 +212,16 @@ fn read((idx, run): (usize, &ReportRun), result: &SuiteResult) -> Result<Read, R
             run: idx,
             label: result.label.clone(),
         },
+        result,
         blocks: blocks(metrics),
     })
 }
 
-fn tables(results: &[Read]) -> Vec<Table> {
+fn tables(results: &[Read<'_>], words: MetricWords) -> Vec<Table> {
+    let Some(suite) = results.first().map(|read| read.result) else {
+        return Vec::new();
+    };
+    let naming = Naming { suite, words };
     let all = results.iter().flat_map(|result| &result.blocks);
     let mut keys: Vec<(&str, bool)> = Vec::new();
     for block in all {
@@ -168,175 +236,12 @@ fn tables(results: &[Read]) -> Vec<Table> {
         });
         let same: Vec<(&Source, &Block)> = same.collect();
         if key.1 {
-            group_table(key.0, &same)
+            group_table(key.0, &same, naming)
         } else {
-            metric_table(key.0, &same)
+            metric_table(key.0, &same, naming)
         }
     };
     keys.into_iter().map(table).collect()
-}
-
-/// Names in the order in which they first come.
-fn union<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    let mut union = Vec::new();
-    for name in names {
-        if !union.contains(&name) {
-            union.push(name);
-        }
-    }
-    union
-}
-
-fn note(n_rows: usize) -> Option<String> {
-    let n_more = n_rows.saturating_sub(MAX_ROWS) as u64;
-    (n_more > 0).then(|| format!("{} more rows not shown", count(n_more)))
-}
-
-fn find<'m>(measures: &'m [Measure], name: &str) -> Option<&'m Entry> {
-    let same = measures.iter().find(|measure| measure.name == name);
-    same.map(|measure| &measure.entry)
-}
-
-fn interval_text(entry: &Entry) -> Option<String> {
-    let (low, high) = entry.interval()?;
-    Some(format!("{} to {}", estimate(low), estimate(high)))
-}
-
-fn value_text(entry: &Entry) -> String {
-    match entry {
-        Entry::Count { n } => count(*n),
-        Entry::Number { value, .. } => estimate(*value),
-        Entry::Text { text } => text.clone(),
-    }
-}
-
-fn n_text(n: Option<u64>) -> String {
-    n.map_or_else(|| DASH.to_owned(), count)
-}
-
-fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
-    let measures = |block: &'_ Block| match block {
-        Block::Metrics { measures, n, .. } => (measures.clone(), *n),
-        Block::Groups { .. } => (Vec::new(), None),
-    };
-    let results: Vec<(&Source, Vec<Measure>, Option<u64>)> = results
-        .iter()
-        .map(|(source, block)| {
-            let (measures, n) = measures(block);
-            (*source, measures, n)
-        })
-        .collect();
-    let all = results.iter().flat_map(|(_, measures, _)| measures);
-    let names = union(all.clone().map(|measure| measure.name.as_str()));
-    let row = |name: &&str| {
-        let first = results
-            .first()
-            .and_then(|(_, measures, _)| find(measures, name));
-        let cell =
-            |(place, (source, measures, n)): (usize, &(&Source, Vec<Measure>, Option<u64>))| {
-                let entry = find(measures, name);
-                let measured = entry.filter(|entry| entry.number().is_some());
-                MetricCell {
-                    source: (*source).clone(),
-                    value: entry.map_or_else(|| DASH.to_owned(), value_text),
-                    interval: entry.and_then(interval_text),
-                    n: n_text(measured.and_then(|entry| entry.n().or(*n))),
-                    change: difference(first, entry).filter(|_| place > 0),
-                    plot: entry.and_then(plot),
-                }
-            };
-        MetricRow {
-            name: metric_name(name),
-            cells: results.iter().enumerate().map(cell).collect(),
-        }
-    };
-    Table::Metrics {
-        title: title.to_owned(),
-        has_interval: all
-            .clone()
-            .any(|measure| measure.entry.interval().is_some()),
-        has_n: all.clone().any(|measure| measure.entry.n().is_some())
-            || results.iter().any(|(_, _, n)| n.is_some()),
-        has_change: results.len() > 1,
-        rows: names.iter().take(MAX_ROWS).map(row).collect(),
-        note: note(names.len()),
-    }
-}
-
-fn difference(first: Option<&Entry>, entry: Option<&Entry>) -> Option<String> {
-    let (first, entry) = (first?, entry?);
-    let difference = entry.number()? - first.number()?;
-    Some(match (first, entry) {
-        (Entry::Count { .. }, Entry::Count { .. }) if difference == 0.0 => "±0".to_owned(),
-        (Entry::Count { .. }, Entry::Count { .. }) => {
-            let sign = if difference < 0.0 { "−" } else { "+" };
-            sign.to_owned() + &count(difference.abs() as u64)
-        }
-        _ => change(difference),
-    })
-}
-
-fn plot(entry: &Entry) -> Option<Plot> {
-    let (low, high) = entry.interval()?;
-    let value = entry.number()?;
-    let is_fraction = [low, value, high]
-        .iter()
-        .all(|end| (0.0..=1.0).contains(end));
-    let percent = |share: f64| format!("{:.2}", 100.0 * share);
-    is_fraction.then(|| Plot {
-        at: percent(value),
-        low: percent(low),
-        width: percent((high - low).max(0.0)),
-    })
-}
-
-fn group_table(title: &str, results: &[(&Source, &Block)]) -> Table {
-    let mut groups = Vec::new();
-    let mut label = "";
-    for (source, block) in results {
-        if let Block::Groups {
-            label: own,
-            groups: of_this,
-            ..
-        } = block
-        {
-            label = own;
-            groups.push((*source, of_this));
-        }
-    }
-    let all = || groups.iter().flat_map(|(_, groups)| groups.iter());
-    let names = union(all().map(|group| group.name.as_str()));
-    let measures = all().flat_map(|group| &group.measures);
-    let metrics = union(measures.map(|measure| measure.name.as_str()));
-    let row = |name: &&str| {
-        let cells = groups.iter().filter_map(|(source, groups)| {
-            let group = groups.iter().find(|group| group.name == *name)?;
-            let value = |metric: &&str| {
-                let entry = find(&group.measures, metric);
-                GroupValue {
-                    value: entry.map_or_else(|| DASH.to_owned(), value_text),
-                    interval: entry.and_then(interval_text),
-                }
-            };
-            Some(GroupCell {
-                source: (*source).clone(),
-                n: n_text(group.n),
-                values: metrics.iter().map(value).collect(),
-            })
-        });
-        GroupRow {
-            name: (*name).to_owned(),
-            cells: cells.collect(),
-        }
-    };
-    Table::Groups {
-        title: title.to_owned(),
-        label: label.to_owned(),
-        has_n: all().any(|group| group.n.is_some()),
-        metrics: metrics.iter().map(|metric| metric_name(metric)).collect(),
-        rows: names.iter().take(MAX_ROWS).map(row).collect(),
-        note: note(names.len()),
-    }
 }
 
 #[cfg(test)]

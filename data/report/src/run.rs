@@ -1,5 +1,7 @@
 //! Holds what a report shows of a run, in plain structures that whoever reads the files fills in.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use tooltune_rows::text::InspectedRow;
 
@@ -19,12 +21,19 @@ pub struct ReportRun {
     pub best: Option<BestCheckpoint>,
     /// Results of suites within the run, in the order in which they are to be compared.
     pub suites: Vec<SuiteResult>,
-    /// Results of evaluations outside of the run, on rows of their own, the base first.
+    /// Results of evaluations outside of the run, on rows of their own, the base first. Their labels are
+    /// `base` and `best` where that is what they are of.
     pub evaluations: Vec<SuiteResult>,
     /// Training rows, token by token.
     pub mask_preview: Vec<PreviewRow>,
     /// Samples with their predictions: those of one result together, the worst first.
     pub samples: Vec<SampleView>,
+    /// Texts that were generated and that nothing scores, with what the rows have in their place.
+    pub texts: Vec<SampleView>,
+    /// Every setting by its path, such as `lora.r`, with its value as text.
+    pub settings: BTreeMap<String, String>,
+    /// Rows that it learned from, where they could be counted.
+    pub n_rows: Option<u64>,
     /// The text of `config.resolved.toml`.
     pub config_toml: String,
     /// The text of `run.lock.json`.
@@ -42,10 +51,10 @@ pub struct BestCheckpoint {
     pub value: f64,
 }
 
-/// What an evaluation found for one suite.
+/// What an evaluation found for one suite, or for the loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuiteResult {
-    /// Name of the suite, such as `slot`.
+    /// Name of the suite, such as `slot`, or [`SuiteResult::LOSS`].
     pub suite: String,
     /// What was evaluated, such as `base` or `step 300`.
     pub label: String,
@@ -55,6 +64,30 @@ pub struct SuiteResult {
     /// groups of both, and of further objects.
     pub metrics: Value,
 }
+
+impl SuiteResult {
+    /// What stands in the place of a suite where the loss alone was measured.
+    pub const LOSS: &'static str = "loss";
+
+    /// Samples behind it, where it says so.
+    pub fn n(&self) -> Option<u64> {
+        let of_suite = self.metrics.get(&self.suite).and_then(|own| own.get("n"));
+        let n = self.metrics.get("n").or(of_suite);
+        n.or_else(|| self.metrics.get("n_loss_rows"))?.as_u64()
+    }
+
+    /// The name of its metric of that key, which is the one that it has everywhere.
+    pub(crate) fn metric(&self, key: &str) -> String {
+        match key {
+            Self::LOSS => key.to_owned(),
+            _ => format!("{}.{key}", self.suite),
+        }
+    }
+}
+
+/// Says what people call the metric of a name, such as `slot.exact_match_f`; none where the name
+/// says it.
+pub type MetricWords = fn(&str) -> Option<&'static str>;
 
 /// A training row, token by token.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -94,6 +127,9 @@ pub struct SampleView {
     pub suite: String,
     /// What was evaluated, such as `step 300`, as in [`SuiteResult::label`].
     pub result: String,
+    /// Whether that is the untrained model, whose samples are shown beside others and not for
+    /// themselves.
+    pub is_base: bool,
     /// Unique in its suite and result; all predictions of a sample are shown together.
     pub id: String,
     /// What the model read.

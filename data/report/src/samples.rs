@@ -7,9 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::names::metric_name;
 use super::number::{count, estimate};
-use super::run::{ReportRun, SampleScoreView, SampleView};
+use super::run::{ReportRun, SampleScoreView, SampleView, SuiteResult};
 use super::shortened::{MAX_TEXT, cell, shortened};
 use super::words::{Piece, differences};
 
@@ -42,6 +41,8 @@ struct Answer {
     rank: Option<Score>,
     scores: Vec<Score>,
     notes: Vec<String>,
+    /// Whether anything was written; where the loss alone is measured, nothing is.
+    has_prediction: bool,
     prediction: Vec<Piece>,
     prediction_note: Option<String>,
     gold: Vec<Piece>,
@@ -54,17 +55,41 @@ struct Score {
     value: String,
 }
 
-/// The worst samples of every suite, the suites in the order in which they first come.
+/// The worst samples of every suite, the suites in the order in which they first come. The untrained
+/// model ranks none: what it wrote stands beside the rest.
 pub(super) fn samples(runs: &[ReportRun]) -> Samples {
-    let (shown, rankings) = by_sample(runs);
+    let (shown, mut rankings) = by_sample(runs);
+    if rankings.iter().any(|ranking| !ranking.is_base) {
+        rankings.retain(|ranking| !ranking.is_base);
+    }
     let orders = orders(&rankings);
     let lengths: Vec<usize> = orders.iter().map(Vec::len).collect();
     let chosen = orders.iter().zip(shares(&lengths));
     let chosen = chosen.flat_map(|(order, n)| order.iter().take(n));
     let cards: Vec<Card> = chosen.filter_map(|at| card(shown.get(*at)?)).collect();
-    let n_more = (shown.len() - cards.len()) as u64;
+    let n_more = (lengths.iter().sum::<usize>() - cards.len()) as u64;
     Samples {
         note: (n_more > 0).then(|| format!("{} more samples not shown", count(n_more))),
+        cards,
+    }
+}
+
+/// Texts that nothing scores, in their order, those of one row together.
+pub(super) fn texts(runs: &[ReportRun]) -> Samples {
+    let of_run = |run: &ReportRun| ReportRun {
+        samples: run.texts.clone(),
+        ..ReportRun::default()
+    };
+    let runs: Vec<ReportRun> = runs.iter().map(of_run).collect();
+    let (shown, _) = by_sample(&runs);
+    let cards: Vec<Card> = shown
+        .iter()
+        .take(MAX_SAMPLES)
+        .filter_map(|sample| card(sample))
+        .collect();
+    let n_more = (shown.len() - cards.len()) as u64;
+    Samples {
+        note: (n_more > 0).then(|| format!("{} more texts not shown", count(n_more))),
         cards,
     }
 }
@@ -105,6 +130,7 @@ struct Ranking<'s> {
     suite: &'s str,
     run: usize,
     result: &'s str,
+    is_base: bool,
     places: Vec<usize>,
 }
 
@@ -139,6 +165,7 @@ fn by_sample(runs: &[ReportRun]) -> (Vec<Shown<'_>>, Vec<Ranking<'_>>) {
                 suite,
                 run,
                 result,
+                is_base: sample.is_base,
                 places: vec![at],
             }),
         }
@@ -200,9 +227,12 @@ fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
 fn answer(run: usize, sample: &SampleView) -> Answer {
     let (prediction, prediction_note) = shortened(&sample.prediction, MAX_TEXT);
     let (gold, gold_note) = shortened(&sample.gold, MAX_TEXT);
-    let (prediction, gold) = differences(prediction, gold);
+    let has_prediction = sample.suite != SuiteResult::LOSS;
+    // Where nothing was written, the gold lacks nothing.
+    let written = if has_prediction { prediction } else { gold };
+    let (prediction, gold) = differences(written, gold);
     let score = |score: &SampleScoreView| Score {
-        name: cell(&metric_name(&score.name)),
+        name: cell(&score.name),
         value: estimate(score.value),
     };
     Answer {
@@ -211,6 +241,7 @@ fn answer(run: usize, sample: &SampleView) -> Answer {
         rank: sample.rank.as_ref().map(score),
         scores: sample.scores.iter().map(score).collect(),
         notes: sample.notes.iter().map(|note| cell(note)).collect(),
+        has_prediction,
         prediction,
         prediction_note,
         gold,

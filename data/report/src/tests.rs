@@ -49,6 +49,7 @@ fn run(name: &str) -> ReportRun {
         samples: vec![SampleView {
             suite: "slot".to_owned(),
             result: "step 20, best".to_owned(),
+            is_base: false,
             id: "eval.jsonl:7".to_owned(),
             prompt: "Extract the tide.".to_owned(),
             prediction: r#"{"tide": "low"}"#.to_owned(),
@@ -58,11 +59,14 @@ fn run(name: &str) -> ReportRun {
                 value: 0.25,
             }),
             scores: vec![SampleScoreView {
-                name: "content_similarity".to_owned(),
+                name: "slot.content_similarity".to_owned(),
                 value: 0.5,
             }],
             notes: vec!["required: /tide".to_owned()],
         }],
+        texts: Vec::new(),
+        settings: [("train.seed".to_owned(), "1".to_owned())].into(),
+        n_rows: None,
         config_toml: "[train]\nseed = 1\n".to_owned(),
         lock_json: r#"{"device": "cpu"}"#.to_owned(),
     }
@@ -93,6 +97,7 @@ fn attacked() -> ReportRun {
     run.samples = vec![SampleView {
         suite: text(),
         result: text(),
+        is_base: false,
         id: text(),
         prompt: text(),
         prediction: text(),
@@ -107,13 +112,16 @@ fn attacked() -> ReportRun {
         }],
         notes: vec![text()],
     }];
+    run.texts = run.samples.clone();
+    run.settings = [(text(), text())].into();
     run.config_toml = text();
     run.lock_json = text();
     run
 }
 
 fn rendered(runs: &[ReportRun]) -> String {
-    render(runs).expect("a page")
+    let words = |name: &str| (name == "slot.schema_accuracy").then_some("valid");
+    render(runs, words).expect("a page")
 }
 
 fn n_of(page: &str, pattern: &str) -> usize {
@@ -132,7 +140,7 @@ fn the_page_holds_every_part_of_a_run() {
         "<b>1,400</b>",
         "<h4>Training loss</h4>",
         "<caption>by depth</caption>",
-        "<span>content similarity</span> <b>0.500</b>",
+        "<span>slot.content_similarity</span> <b>0.500</b>",
         "ranked by <span>mean of schema and content.f</span> <b>0.250</b>",
         "<span>step 20, best</span>",
         r#"<mark class="missed">high</mark>"#,
@@ -155,7 +163,7 @@ fn the_page_holds_every_part_of_a_run() {
 #[test]
 fn two_runs_share_charts_tables_and_samples() {
     let mut other = run("berths");
-    other.config_toml = "[train]\nseed = 2\n".to_owned();
+    other.settings = [("train.seed".to_owned(), "2".to_owned())].into();
     let (one, both) = (rendered(&[run("tides")]), rendered(&[run("tides"), other]));
     assert!(both.contains("<title>tides and berths · tooltune report</title>"));
     for pattern in [
@@ -167,13 +175,15 @@ fn two_runs_share_charts_tables_and_samples() {
         let n = |page: &str| n_of(page, pattern) - n_of(section(page, "outcome"), pattern);
         assert_eq!(n(&both), n(&one), "{pattern}");
     }
-    assert!(section(&both, "outcome").contains("<table class=\"compared\">"));
+    assert_eq!(n_of(section(&both, "outcome"), "<table class=\"runs\">"), 2);
     assert_eq!(
         n_of(&both, r#"class="line run1""#),
         n_of(&one, r#"class="line run0""#)
     );
-    assert!(both.contains("the same rows in both runs"));
-    assert!(both.contains("<td><code>[train]</code></td><td><code>seed = 2</code></td>"));
+    assert!(both.contains("the same rows in these runs"));
+    let setting = "<code>train.seed</code></th><td class=\"number\"><code>1</code></td>\
+                   <td class=\"number\"><code>2</code></td>";
+    assert!(both.contains(setting), "{}", section(&both, "outcome"));
 }
 
 #[test]
@@ -280,7 +290,7 @@ fn the_page_opens_with_base_beside_best_and_a_sample_of_both() {
     let opening = section(&page, "outcome");
     for part in [
         "suite slot, 9 samples, 95 % intervals",
-        r#"<th scope="row">schema accuracy</th>"#,
+        r#"<span class="metric-name">slot.schema_accuracy</span><span class="words">valid</span>"#,
         r#"<span class="value">0.250</span>"#,
         r#"<span class="value">0.750</span>"#,
         "+0.500",
@@ -355,9 +365,20 @@ fn a_hundred_thousand_steps_and_long_texts_make_a_page_of_bounded_size() {
 }
 
 #[test]
-fn one_run_or_two_are_shown_and_no_other_number() {
-    for n in [0, 3] {
-        let error = render(&vec![run("a"); n]).expect_err("a number of runs");
+fn as_many_runs_are_shown_as_there_are_letters() {
+    let page = rendered(&vec![run("a"); 26]);
+    assert!(page.contains("run </span>Z</span>"));
+    let style = Regex::new(
+        r"\.run(\d+) \{ --run: (\S+); \}\n\.line\S+, \S+ \S+ path \{ stroke-dasharray: ([^;]+)",
+    )
+    .expect("a pattern");
+    let looks: std::collections::BTreeSet<(String, String)> = style
+        .captures_iter(&page)
+        .map(|found| (found[2].to_owned(), found[3].to_owned()))
+        .collect();
+    assert_eq!(looks.len(), 26, "two runs look alike");
+    for n in [0, 27] {
+        let error = render(&vec![run("a"); n], |_| None).expect_err("a number of runs");
         assert!(
             error.to_string().starts_with(&format!("{n} runs")),
             "{error}"
@@ -392,6 +413,11 @@ fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
 
+/// The colours of runs.
+const RUNS: [&str; 8] = [
+    "run-a", "run-b", "run-c", "run-d", "run-e", "run-f", "run-g", "run-h",
+];
+
 #[test]
 fn texts_have_a_contrast_of_4_5_and_marks_of_3_in_both_schemes() {
     let style = include_str!("page/base.css");
@@ -406,10 +432,6 @@ fn texts_have_a_contrast_of_4_5_and_marks_of_3_in_both_schemes() {
             ("muted", "surface", 4.5),
             ("muted", "page", 4.5),
             ("accent", "page", 4.5),
-            ("run-a", "surface", 4.5),
-            ("run-b", "surface", 4.5),
-            ("on-badge", "run-a", 4.5),
-            ("on-badge", "run-b", 4.5),
             ("ink", "supervised", 4.5),
             ("ink", "partial", 4.5),
             ("ink", "wrong", 4.5),
@@ -418,7 +440,11 @@ fn texts_have_a_contrast_of_4_5_and_marks_of_3_in_both_schemes() {
             ("partial-edge", "page", 3.0),
             ("wrong-edge", "page", 3.0),
             ("missed-edge", "page", 3.0),
-        ] {
+        ]
+        .into_iter()
+        .chain(RUNS.map(|run| (run, "surface", 4.5)))
+        .chain(RUNS.map(|run| ("on-badge", run, 4.5)))
+        {
             let found = contrast(scheme[front], scheme[back]);
             assert!(found >= least, "{front} on {back}: {found:.2}");
         }

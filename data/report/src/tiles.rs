@@ -3,8 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::number::{bytes, count, duration, value};
-use super::run::ReportRun;
+use super::headline::{largest, suites};
+use super::number::{bytes, count, duration, estimate, value};
+use super::results::figures;
+use super::run::{ReportRun, SuiteResult};
+use super::shortened::cell;
 
 /// One number of each run.
 #[derive(Debug, Clone, Serialize)]
@@ -24,9 +27,13 @@ struct Figure {
 /// What a tile shows of a run: the number, and what there is to say of it.
 type Reading = fn(&ReportRun) -> Option<(String, String)>;
 
-const READINGS: [(&str, Reading); 7] = [
+const READINGS: [(&str, Reading); 11] = [
+    ("Base model", model),
+    ("LoRA rank", rank),
+    ("Training rows", rows),
+    ("Base → best", base_to_best),
     ("Best step", best_step),
-    ("Selected metric", selected),
+    ("Selected by", selected),
     ("Final training loss", final_loss),
     ("Supervised tokens", supervised_tokens),
     ("Pairs", pairs),
@@ -45,6 +52,57 @@ pub(super) fn tiles(runs: &[ReportRun]) -> Vec<Tile> {
         (!figures.is_empty()).then_some(Tile { label, figures })
     };
     READINGS.into_iter().filter_map(tile).collect()
+}
+
+/// The base model's name, which is the end of its path.
+fn model(run: &ReportRun) -> Option<(String, String)> {
+    let setting = |path: &str| {
+        let value = run.settings.get(path)?.trim_matches('"');
+        (!value.is_empty()).then_some(value)
+    };
+    let language = setting("model.model_name_or_path");
+    let path = language.or_else(|| setting("retriever.model_name_or_path"))?;
+    let name = path.trim_end_matches('/').rsplit('/').next()?;
+    Some((cell(name), cell(path)))
+}
+
+fn rank(run: &ReportRun) -> Option<(String, String)> {
+    let setting = |path: &str| Some(run.settings.get(path)?.trim_matches('"').to_owned());
+    let rank = setting("lora.r").or_else(|| setting("retriever.lora.r"))?;
+    let alpha = setting("lora.lora_alpha").or_else(|| setting("retriever.lora.lora_alpha"));
+    let alpha = alpha.map_or_else(String::new, |alpha| format!("lora_alpha {alpha}"));
+    Some((cell(&rank), cell(&alpha)))
+}
+
+fn rows(run: &ReportRun) -> Option<(String, String)> {
+    let pairs = last_of(&run.metrics, "retriever/epoch").is_some();
+    let of = if pairs { "with the retriever's" } else { "" };
+    Some((count(run.n_rows?), of.to_owned()))
+}
+
+/// The metric that selected the best checkpoint, else the first, on the largest evaluation.
+fn base_to_best(run: &ReportRun) -> Option<(String, String)> {
+    let selected = run.best.as_ref().map(|best| best.metric.as_str());
+    let all = suites(std::slice::from_ref(run));
+    let of_selected = selected.and_then(|metric| metric.split('.').next());
+    let suite = all.iter().find(|suite| Some(**suite) == of_selected);
+    let headline = largest(run, suite.or(all.first())?)?;
+    let best = figures(run, headline.best?).ok()?;
+    let named = best.iter().find(|one| Some(one.name.as_str()) == selected);
+    let best = named.or(best.first())?;
+    let base = headline.base.and_then(|base| figures(run, base).ok());
+    let base = base.and_then(|base| base.into_iter().find(|one| one.name == best.name));
+    let base = base.map_or_else(|| "–".to_owned(), |base| estimate(base.value));
+    let n = headline.n().map(|n| format!(" on {} samples", count(n)));
+    let of = match headline.is_evaluation {
+        true => headline
+            .best
+            .map(|one: &SuiteResult| format!(", eval/{}", one.label)),
+        false => None,
+    };
+    let (n, of) = (n.unwrap_or_default(), of.unwrap_or_default());
+    let detail = cell(&format!("{}{n}{of}", best.name));
+    Some((format!("{base} → {}", estimate(best.value)), detail))
 }
 
 fn best_step(run: &ReportRun) -> Option<(String, String)> {
@@ -151,13 +209,54 @@ mod tests {
             shown(run),
             [
                 "Best step: 2 (of 4 steps)",
-                "Selected metric: 0.5 (slot.mean)",
+                "Selected by: 0.5 (slot.mean)",
                 "Final training loss: 0.6011 (nats per token)",
                 "Supervised tokens: 683 (of 4,723 read, epoch 2)",
                 "Training time: 1 min 42 s (without evaluations)",
                 "Peak memory: 1.10 GiB (on the host)",
             ]
         );
+    }
+
+    #[test]
+    fn a_run_says_its_model_and_what_it_came_to_on_the_largest_evaluation() {
+        let result = |label: &str, step: u64, n: u64, mean: f64| SuiteResult {
+            suite: "slot".to_owned(),
+            label: label.to_owned(),
+            step: Some(step),
+            metrics: json!({"n": n, "exact_match": {"value": 0.0},
+                            "mean": {"value": mean, "low": 0.0, "high": 1.0}}),
+        };
+        let mut run = ReportRun {
+            settings: [
+                ("model.model_name_or_path", "\"models/smollm2/\""),
+                ("lora.r", "16"),
+                ("lora.lora_alpha", "32.0"),
+            ]
+            .map(|(path, value)| (path.to_owned(), value.to_owned()))
+            .into(),
+            n_rows: Some(1_200),
+            best: Some(BestCheckpoint {
+                step: 2,
+                metric: "slot.mean".to_owned(),
+                value: 0.5,
+            }),
+            suites: vec![
+                result("step 0", 0, 40, 0.125),
+                result("step 2, best", 2, 40, 0.5),
+            ],
+            ..ReportRun::default()
+        };
+        let said = [
+            "Base model: smollm2 (models/smollm2/)",
+            "LoRA rank: 16 (lora_alpha 32.0)",
+            "Training rows: 1,200 ()",
+            "Base → best: 0.125 → 0.500 (slot.mean on 40 samples)",
+        ];
+        assert_eq!(shown(run.clone())[..4], said);
+        run.evaluations = vec![result("base", 0, 100, 0.0), result("best", 2, 100, 0.75)];
+        let last = "Base → best: 0.000 → 0.750 (slot.mean on 100 samples, eval/best)";
+        assert_eq!(shown(run)[3], last);
     }
 
     #[test]

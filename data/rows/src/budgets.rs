@@ -31,9 +31,24 @@ pub const DOCUMENT_BYTES: usize = 2 << 30;
 /// that a template writes.
 pub const INPUT_BYTES: Limit = Limit::new("INPUT_BYTES", 16 << 20);
 
+/// The most bytes of the report of a data pipeline, which has some lines for each reason of a drop.
+pub const PIPELINE_REPORT_BYTES: Limit = Limit::new("PIPELINE_REPORT_BYTES", 16 << 20);
+
 /// Bytes that the operations of an OpenAPI specification together copy of it: a component that they
 /// share is copied for each. GitHub's, of a thousand operations, copy some megabytes.
 pub const SPEC_BYTES: usize = 512 << 20;
+
+/// Bytes of the schema of a parameter or a response with everything that it refers to. Those of
+/// GitHub's take a tenth of it on average; a payment's, in which each object holds the others, has
+/// no end that a document could hold.
+pub const SCHEMA_BYTES: usize = 64 << 10;
+
+/// The most bytes of a message of an MCP server. The longest lists of tools have some hundred
+/// kilobytes, and a prompt holds a thousandth of it.
+pub const MCP_MESSAGE_BYTES: usize = 16 << 20;
+
+/// The most tools of an MCP server, and the most pages that they come on.
+pub const MCP_TOOLS: usize = 10_000;
 
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
 pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);

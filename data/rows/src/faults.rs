@@ -94,3 +94,12 @@ pub(crate) fn lines(shown: &[impl Fault], n_more: usize) -> String {
     }
     lines.join("\n")
 }
+
+/// The beginning of a text that may be as long as a row.
+pub(crate) fn excerpt(text: &str) -> String {
+    const N_CHARACTERS: usize = 200;
+    match text.char_indices().nth(N_CHARACTERS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

@@ -57,33 +57,128 @@ impl TooLong {
 /// The first bytes of what gzip compressed.
 pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// A file that holds something else than text in UTF-8, as its first bytes say.
+/// A file that holds something else than what is read of it, as its first bytes say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: the file is {what}; {} and name the new file", path.display(), self.remedy())]
+#[error(
+    "{}: the file is {}{}; {} and name the new file",
+    path.display(),
+    kind.name(),
+    kind.why(),
+    kind.remedy(path)
+)]
 pub struct ForeignFile {
     path: PathBuf,
-    /// `compressed by gzip` or `UTF-16`.
-    what: &'static str,
+    kind: ForeignKind,
+}
+
+/// What a file is instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ForeignKind {
+    Gzip,
+    Utf16,
+    Parquet,
+    JsonArray,
+    SpreadJson,
+    /// Values between commas, or between these characters.
+    Csv(char),
+}
+
+impl ForeignKind {
+    /// What is not text in UTF-8.
+    fn of_bytes(start: &[u8]) -> Option<Self> {
+        match start {
+            start if start.starts_with(GZIP) => Some(Self::Gzip),
+            start if start.starts_with(b"PAR1") => Some(Self::Parquet),
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(Self::Utf16),
+            _ => None,
+        }
+    }
+
+    /// What is text, and no JSON Lines.
+    fn of_line(line: &[u8], path: &Path) -> Option<Self> {
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        match line.trim_ascii() {
+            [b'[', ..] => Some(Self::JsonArray),
+            b"{" => Some(Self::SpreadJson),
+            [b'{', ..] => None,
+            text => csv_delimiter(std::str::from_utf8(text).ok()?, path).map(Self::Csv),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "compressed by gzip",
+            Self::Utf16 => "UTF-16",
+            Self::Parquet => "Parquet",
+            Self::JsonArray => "one JSON array",
+            Self::SpreadJson => "JSON whose values go over several lines",
+            Self::Csv(_) => "CSV",
+        }
+    }
+
+    fn why(self) -> &'static str {
+        match self {
+            Self::Gzip | Self::Utf16 => "",
+            _ => ", and rows stand in JSON Lines, one object a line",
+        }
+    }
+
+    fn remedy(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Gzip => format!("unpack it, `gunzip < {path} > rows.jsonl`,"),
+            Self::Utf16 => format!("convert it, `iconv -f UTF-16 -t UTF-8 {path} > rows.jsonl`,"),
+            Self::Parquet => format!(
+                "convert it, `python3 -c \"import pandas; pandas.read_parquet('{path}').to_json(\
+                 'rows.jsonl', orient='records', lines=True)\"`,"
+            ),
+            Self::JsonArray => format!("convert it, `jq -c '.[]' {path} > rows.jsonl`,"),
+            Self::SpreadJson => format!("convert it, `jq -c . {path} > rows.jsonl`,"),
+            Self::Csv(delimiter) => format!(
+                "convert it, `python3 -c \"import csv, json, sys; [print(json.dumps(row)) for row in \
+                 csv.DictReader(sys.stdin, delimiter={delimiter:?})]\" < {path} > rows.jsonl`,"
+            ),
+        }
+    }
 }
 
 impl ForeignFile {
     /// What the file is that begins with `start`, if it is known and no text in UTF-8.
     pub(crate) fn told_by(start: &[u8], path: &Path) -> Option<Self> {
-        let what = match start {
-            start if start.starts_with(GZIP) => "compressed by gzip",
-            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
-            _ => return None,
-        };
+        let kind = ForeignKind::of_bytes(start)?;
         let path = path.to_owned();
-        Some(Self { path, what })
+        Some(Self { path, kind })
     }
 
-    fn remedy(&self) -> String {
-        let path = self.path.display();
-        match self.what {
-            "UTF-16" => format!("convert it, `iconv -f UTF-16 -t UTF-8 {path} > rows.jsonl`,"),
-            _ => format!("unpack it, `gunzip < {path} > rows.jsonl`,"),
-        }
+    /// What a file of rows is whose first line cannot be one.
+    pub(crate) fn told_by_row(line: &[u8], path: &Path) -> Option<Self> {
+        let kind = ForeignKind::of_line(line, path)?;
+        let path = path.to_owned();
+        Some(Self { path, kind })
+    }
+}
+
+/// What stands between the values of a line of CSV: a line that is one by the name of its file, or as a
+/// header of nothing but names.
+fn csv_delimiter(line: &str, path: &Path) -> Option<char> {
+    let most = |of: &[char]| {
+        let count = |delimiter: char| line.matches(delimiter).count();
+        let most = of.iter().copied().max_by_key(|&one| count(one));
+        most.filter(|&one| count(one) > 0)
+    };
+    let is_name = |cell: &str| {
+        let cell = cell.trim_matches('"');
+        let mut letters = cell.chars();
+        letters
+            .next()
+            .is_some_and(|first| first.is_ascii_alphabetic())
+            && letters.all(|one| one.is_ascii_alphanumeric() || one == '_')
+    };
+    let delimiter = most(&[';', '\t', ',']);
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("csv") => Some(delimiter.unwrap_or(',')),
+        Some("tsv") => Some('\t'),
+        _ => delimiter.filter(|&delimiter| line.split(delimiter).all(is_name)),
     }
 }
 
@@ -175,8 +270,20 @@ impl<R> FileLines<R> {
         format!("{}:{}", self.path.display(), self.line_number)
     }
 
+    /// Refuses a file of rows whose first line cannot be one; `line` was read last.
+    ///
+    /// # Errors
+    ///
+    /// - it is the first, and that of a JSON array, of JSON over several lines or of CSV
+    pub(crate) fn must_hold_rows(&self, line: &[u8]) -> Result<(), ReadError> {
+        if !self.is_first() {
+            return Ok(());
+        }
+        ForeignFile::told_by_row(line, &self.path).map_or(Ok(()), |foreign| Err(foreign.into()))
+    }
+
     /// Whether the line that was read last is the first of the file.
-    pub(crate) fn is_first(&self) -> bool {
+    fn is_first(&self) -> bool {
         self.line_number == 1
     }
 }
@@ -232,6 +339,61 @@ mod tests {
         assert_eq!(next(3), (Found::Whole, "\n".to_owned()));
         assert_eq!(next(4), (Found::Whole, "last".to_owned()));
         assert_eq!(next(4), (Found::End, String::new()));
+    }
+
+    #[test]
+    fn the_first_line_tells_what_is_no_file_of_rows() {
+        let told = |line: &str, path: &str| {
+            ForeignFile::told_by_row(line.as_bytes(), Path::new(path)).map(|file| file.to_string())
+        };
+        for (line, path, parts) in [
+            (
+                "[",
+                "a.json",
+                ["is one JSON array", "jq -c '.[]' a.json > rows.jsonl"],
+            ),
+            (
+                "  [{\"a\": 1}]",
+                "a.jsonl",
+                ["is one JSON array", "one object a line"],
+            ),
+            (
+                "{\n",
+                "a.json",
+                ["over several lines", "jq -c . a.json > rows.jsonl"],
+            ),
+            (
+                "\u{feff}prompt,completion\r\n",
+                "a",
+                ["is CSV", "delimiter=',')"],
+            ),
+            (
+                "\"instruction\";\"output\"",
+                "a.txt",
+                ["is CSV", "delimiter=';')"],
+            ),
+            ("prompt\tcompletion", "a", ["is CSV", "delimiter='\\t')"]),
+            (
+                "What, really?,Yes",
+                "a.csv",
+                ["is CSV", "< a.csv > rows.jsonl"],
+            ),
+            ("What", "a.tsv", ["is CSV", "delimiter='\\t')"]),
+        ] {
+            let told = told(line, path).unwrap_or_default();
+            for part in parts {
+                assert!(told.contains(part), "{line:?}: {told}");
+            }
+            assert!(told.starts_with(&format!("{path}: the file is")), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+        for line in ["{\"a\": 1}", "{ \"a\":", "Hello, you", "a", "", "7"] {
+            assert_eq!(told(line, "a.jsonl"), None, "{line:?}");
+        }
+        let parquet = ForeignFile::told_by(b"PAR1\x15\x04", Path::new("a.parquet"));
+        let told = parquet.map(|file| file.to_string()).unwrap_or_default();
+        assert!(told.contains("the file is Parquet, and rows"), "{told}");
+        assert!(told.contains("read_parquet('a.parquet')"), "{told}");
     }
 
     #[test]

@@ -43,6 +43,6 @@ pub use paired::{
 };
 pub use registry::{
     Needs, OwnFile, OwnFileInput, RowsOf, SUITES, SampleMeasure, SampleScores, SuiteInfo,
-    lower_is_better,
+    lower_is_better, metric_words,
 };
 pub use shortening::{Reduction, Shortening, reduce};

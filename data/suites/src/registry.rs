@@ -21,8 +21,11 @@ pub struct SuiteInfo {
     pub name: &'static str,
     /// What it asks for, in a sentence.
     pub about: &'static str,
-    /// The metrics that a checkpoint can be selected by.
+    /// The metrics that a checkpoint can be selected by. The name of one is its key behind the name of
+    /// the suite, such as `slot.mean`, wherever it stands.
     pub metrics: &'static [&'static str],
+    /// What people call them, by key, where the key does not say it.
+    pub words: &'static [(&'static str, &'static str)],
     /// Those that only a config which flattens schemas has.
     pub flat_metrics: &'static [&'static str],
     /// All that fall as a model gets better.
@@ -123,11 +126,37 @@ impl SuiteInfo {
         suites.find(|suite| metrics.get(suite.metrics_mark).is_some())
     }
 
-    /// The scores by which a line of its predictions is ranked, those that it has.
-    pub fn ranking_scores(&self, line: &Value) -> impl Iterator<Item = (&'static str, f64)> {
-        let measures = self.ranked_by.iter();
-        measures.filter_map(|measure| Some((measure.name, measure.value(line)?)))
+    /// The scores by which a line of its predictions is ranked, those that it has, by their names.
+    pub fn ranking_scores(&self, line: &Value) -> Vec<(String, f64)> {
+        self.scores(self.ranked_by, line)
     }
+
+    /// All scores of a line of its predictions by their names, in the order of a table.
+    pub fn sample_scores(&self, line: &Value) -> Vec<(String, f64)> {
+        let mut forms = self.samples.iter();
+        let form = forms.find(|form| field(line, form.mark).is_some());
+        form.map_or_else(Vec::new, |form| self.scores(form.measures, line))
+    }
+
+    fn scores(&self, measures: &[SampleMeasure], line: &Value) -> Vec<(String, f64)> {
+        let score =
+            |measure: &SampleMeasure| Some((self.metric(measure.key), measure.value(line)?));
+        measures.iter().filter_map(score).collect()
+    }
+
+    /// The name of its metric of that key.
+    pub fn metric(&self, key: &str) -> String {
+        format!("{}.{key}", self.name)
+    }
+}
+
+/// What people call the metric of that name, such as "content similarity" of
+/// `slot.content_similarity`; none where its name says it.
+pub fn metric_words(metric: &str) -> Option<&'static str> {
+    let (suite, key) = metric.split_once('.')?;
+    let words = SuiteInfo::named(suite)?.words;
+    let (_, words) = words.iter().find(|(known, _)| *known == key)?;
+    Some(words)
 }
 
 /// A kind of file that only one suite reads.
@@ -189,12 +218,21 @@ pub fn lower_is_better(metric: &str) -> bool {
 /// A score of samples.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleMeasure {
-    /// Its name, which is that of its field unless the score is computed.
-    pub name: &'static str,
+    /// The key of the metric that sums it up, such as `exact_match_f`.
+    pub key: &'static str,
     /// False for what less of is better, such as errors.
     pub greater_is_better: bool,
-    /// Computes it from a line; else the field of its name has it.
-    computed: Option<fn(&Value) -> Option<f64>>,
+    /// Where a line has it.
+    source: ScoreSource,
+}
+
+/// Where a line has a score.
+#[derive(Debug, Clone, Copy)]
+enum ScoreSource {
+    /// In a field of its score, by names joined with dots.
+    Field(&'static str),
+    /// It follows from the line.
+    Computed(fn(&Value) -> Option<f64>),
 }
 
 /// The scores of a suite's lines, by which two systems are compared.
@@ -214,36 +252,44 @@ pub struct SampleScores {
 }
 
 /// A score of which more is better, in the field of this name.
-pub(crate) const fn more(name: &'static str) -> SampleMeasure {
+pub(crate) const fn more(key: &'static str) -> SampleMeasure {
     SampleMeasure {
-        name,
+        key,
         greater_is_better: true,
-        computed: None,
+        source: ScoreSource::Field(key),
     }
 }
 
 /// A score of which less is better, in the field of this name.
-pub(crate) const fn less(name: &'static str) -> SampleMeasure {
+pub(crate) const fn less(key: &'static str) -> SampleMeasure {
     SampleMeasure {
-        name,
+        key,
         greater_is_better: false,
-        computed: None,
+        source: ScoreSource::Field(key),
     }
 }
 
 impl SampleMeasure {
+    /// In a field that is called otherwise than the metric.
+    pub(crate) const fn from(mut self, field: &'static str) -> Self {
+        self.source = ScoreSource::Field(field);
+        self
+    }
+
     /// Computed from a line.
     pub(crate) const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
-        self.computed = Some(computed);
+        self.source = ScoreSource::Computed(computed);
         self
     }
 
     /// The score of a line; none where its sample has none, as without a judge.
     pub fn value(&self, line: &Value) -> Option<f64> {
-        match (self.computed, field(line, self.name)) {
-            (Some(computed), _) => computed(line),
-            (None, Some(Value::Bool(holds))) => Some(indicator(*holds)),
-            (None, found) => found?.as_f64(),
+        match self.source {
+            ScoreSource::Computed(computed) => computed(line),
+            ScoreSource::Field(name) => match field(line, name)? {
+                Value::Bool(holds) => Some(indicator(*holds)),
+                found => found.as_f64(),
+            },
         }
     }
 }
@@ -259,6 +305,12 @@ impl SampleScores {
         Self::all().find(|scores| field(line, scores.mark).is_some())
     }
 
+    /// The suite that writes such lines.
+    pub fn suite(&self) -> Option<&'static SuiteInfo> {
+        let writes = |suite: &&SuiteInfo| suite.samples.iter().any(|form| form.of == self.of);
+        SUITES.into_iter().find(writes)
+    }
+
     /// The sample of a line.
     pub fn id<'l>(&self, line: &'l Value) -> Option<&'l str> {
         line.get(self.id)?.as_str()
@@ -272,222 +324,4 @@ pub(crate) fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// The suite of a line, its sample, and its scores by name.
-    fn scored(line: &Value) -> (&'static str, Option<&str>, Vec<(&'static str, f64)>) {
-        let form = SampleScores::of_line(line).expect("a line of a suite");
-        let measures = form.measures.iter();
-        let values = measures.filter_map(|one| Some((one.name, one.value(line)?)));
-        (form.of, form.id(line), values.collect())
-    }
-
-    fn costs(suite: &str) -> Vec<&'static str> {
-        let form = SampleScores::all().find(|form| form.of == suite);
-        let measures = form.expect("a suite").measures.iter();
-        let costs = measures.filter(|one| !one.greater_is_better);
-        costs.map(|one| one.name).collect()
-    }
-
-    #[test]
-    fn completions_of_slot_have_their_scores_and_not_the_depth_of_their_gold() {
-        let agreement = json!({"precision": 0.5, "recall": 1.0, "f": 0.75});
-        let score = json!({"parses": true, "schema": true, "strict_keys": false,
-            "content": agreement, "exact": agreement, "exact_match": false, "gold_depth": 3,
-            "violations": [{"rule": "type"}]});
-        let mut line = json!({"id": "dev:1", "prediction": "{}", "n_tokens": 9, "score": score});
-        let (suite, id, values) = scored(&line);
-        assert_eq!((suite, id), ("slot", Some("dev:1")));
-        let expected = [
-            ("parses", 1.0),
-            ("schema", 1.0),
-            ("strict_keys", 0.0),
-            ("content.precision", 0.5),
-            ("content.recall", 1.0),
-            ("content.f", 0.75),
-            ("exact.precision", 0.5),
-            ("exact.recall", 1.0),
-            ("exact.f", 0.75),
-            ("exact_match", 0.0),
-        ];
-        assert_eq!(values, expected);
-        line["scored"] = json!({"text": "{}"});
-        assert_eq!(scored(&line).2.last(), Some(&("malformed", 0.0)));
-        line["scored"]["malformed"] = json!("not_json");
-        assert_eq!(scored(&line).2.last(), Some(&("malformed", 1.0)));
-        assert_eq!(costs("slot"), ["malformed"]);
-    }
-
-    #[test]
-    fn outcomes_of_agents_have_a_length_where_they_are_solved() {
-        let mut line = json!({"id": "q1", "query": "?", "outcome": {}, "score": {"sa": 0.5,
-            "ia": 0.25, "ia_strict": 0.0, "success": true, "correct_path": true, "delta_len": -1,
-            "parse_error": false}});
-        let solved = [
-            ("sa", 0.5),
-            ("ia", 0.25),
-            ("ia_strict", 0.0),
-            ("success", 1.0),
-            ("correct_path", 1.0),
-            ("delta_len", -1.0),
-            ("parse_error", 0.0),
-        ];
-        assert_eq!(scored(&line), ("goat", Some("q1"), solved.to_vec()));
-        line["score"]["success"] = json!(false);
-        let names = |line: &Value| scored(line).2.into_iter().map(|(name, _)| name).collect();
-        let unsolved: Vec<&str> = names(&line);
-        assert!(!unsolved.contains(&"delta_len") && unsolved.contains(&"success"));
-        line["score"]["success"] = Value::Null;
-        let unjudged: Vec<&str> = names(&line);
-        assert_eq!(
-            unjudged,
-            ["sa", "ia", "ia_strict", "correct_path", "parse_error"]
-        );
-        assert_eq!(costs("goat"), ["delta_len", "parse_error"]);
-
-        let line = json!({"id": "p", "gold": ["GET /a"], "score": {"sa": 1.0, "correct_path": false,
-            "success": null, "delta_len": 2, "parse_error": true}});
-        let values = vec![("correct_path", 0.0), ("sa", 1.0), ("parse_error", 1.0)];
-        assert_eq!(scored(&line), ("restbench", Some("p"), values));
-        assert_eq!(costs("restbench"), ["delta_len", "parse_error"]);
-    }
-
-    #[test]
-    fn samples_of_apibank_are_right_where_all_calls_are() {
-        let line = |n_pred: usize, n_gold: usize| {
-            json!({"id": "s", "score": {"n_pred": n_pred, "n_gold": n_gold, "n_right": 1,
-                "rouge_l": 0.5, "rouge_l_plain": null, "success": null, "parse_error": false}})
-        };
-        let right = vec![
-            ("sample_accuracy", 1.0),
-            ("rouge_l", 0.5),
-            ("parse_error", 0.0),
-        ];
-        assert_eq!(scored(&line(1, 1)), ("apibank", Some("s"), right));
-        assert_eq!(scored(&line(2, 1)).2[0], ("sample_accuracy", 0.0));
-        assert_eq!(scored(&line(0, 0)).2[0], ("rouge_l", 0.5));
-        let mut solved = line(1, 1);
-        solved["score"]["correct_path"] = json!(false);
-        solved["score"]["delta_len"] = json!(2);
-        solved["score"]["success"] = json!(true);
-        let values = scored(&solved).2;
-        assert!(values.contains(&("correct_path", 0.0)) && values.contains(&("delta_len", 2.0)));
-        assert_eq!(costs("apibank"), ["delta_len", "parse_error"]);
-    }
-
-    #[test]
-    fn sequences_and_loops_of_nestful_share_their_wins() {
-        let line = json!({"id": "n", "gold": "[]", "score": {"parse_error": false, "n_pred": 3,
-            "gold_names": ["add"], "pred_names": [], "slot_rows": [], "partial": 0.5,
-            "full": false, "win": {"scored": {"official": null, "strict": true}},
-            "gold_dag": {"n_calls": 4, "depth": 2}}});
-        let sequence = vec![
-            ("partial", 0.5),
-            ("full", 0.0),
-            ("win_official", 0.0),
-            ("win_strict", 1.0),
-            ("parse_error", 0.0),
-        ];
-        assert_eq!(scored(&line), ("nestful", Some("n"), sequence));
-        let line = json!({"id": "n", "score": {"win": "needs_tools", "n_steps": 4,
-            "parse_error": true}});
-        let lost = vec![("parse_error", 1.0), ("n_steps", 4.0)];
-        assert_eq!(scored(&line), ("nestful", Some("n"), lost));
-        assert_eq!(costs("nestful"), ["parse_error", "n_steps"]);
-    }
-
-    #[test]
-    fn rankings_are_scored_as_far_as_a_line_shows_them() {
-        let line = json!({"query": "how?", "gold": [7, 3], "ranked": [1, 3, 2, 7, 9, 4]});
-        let (suite, id, values) = scored(&line);
-        assert_eq!((suite, id), ("retrieval", Some("how?")));
-        let of = |wanted: &str| values.iter().find(|(name, _)| *name == wanted).map(|v| v.1);
-        for (name, expected) in [
-            ("recall_at_gt", Some(0.5)),
-            ("recall_at_1", Some(0.0)),
-            ("recall_at_3", Some(0.5)),
-            ("recall_at_5", Some(1.0)),
-            ("accuracy_at_1", Some(0.0)),
-            ("accuracy_at_3", Some(1.0)),
-            ("mrr_at_10", Some(0.5)),
-            ("map_at_100", None),
-        ] {
-            assert_eq!(of(name), expected, "{name}");
-        }
-        let gold: Vec<usize> = (0..12).collect();
-        let line = json!({"query": "how?", "gold": gold, "ranked": [1, 3]});
-        assert_eq!(scored(&line).2[0].0, "recall_at_1");
-        assert!(costs("retrieval").is_empty());
-    }
-
-    #[test]
-    fn answers_and_types_of_toolqa_stand_beside_their_other_fields() {
-        let line = json!({"uid": "u", "response_id": "r", "task_type": "FILTERING", "answer": null,
-            "model_output": "no code", "status": "no_code", "exact_match": false,
-            "exact_match_strict": false, "contains": true, "judged": true});
-        let values = vec![
-            ("exact_match", 0.0),
-            ("exact_match_strict", 0.0),
-            ("contains", 1.0),
-            ("judged", 1.0),
-            ("parse_error", 1.0),
-        ];
-        assert_eq!(scored(&line), ("toolqa", Some("u"), values));
-        assert_eq!(costs("toolqa"), ["parse_error"]);
-        let line = json!({"uid": "u", "task_type": "FILTERING", "model_output": "Filtering"});
-        let values = vec![("accuracy", 1.0), ("parse_error", 0.0)];
-        assert_eq!(scored(&line), ("toolqa --classify", Some("u"), values));
-    }
-
-    #[test]
-    fn lines_without_scores_are_of_no_suite() {
-        for line in [
-            json!({"id": "a", "prediction": "{}"}),
-            json!({"id": "a", "score": {"gold_depth": 2}}),
-            json!({"id": "a", "score": 0.5}),
-            json!({"uid": "a", "model_output": "b"}),
-            json!([1, 2]),
-            Value::Null,
-        ] {
-            assert!(SampleScores::of_line(&line).is_none(), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_metrics_file_tells_its_suite() {
-        let suite = |metrics: &Value| SuiteInfo::of_metrics(metrics).map(|suite| suite.name);
-        for (name, metrics) in [
-            (
-                "slot",
-                json!({"n": 2, "schema_accuracy": {"value": 0.5}, "mean": {"value": 0.5}}),
-            ),
-            (
-                "nestful",
-                json!({"n": 2, "partial": {"value": 0.5}, "win_strict": null}),
-            ),
-            (
-                "toolqa",
-                json!({"n": 2, "contains": {"value": 0.5}, "n_parse_errors": 0}),
-            ),
-            (
-                "toolqa",
-                json!({"n": 2, "accuracy": {"value": 0.5}, "n_parse_errors": 0}),
-            ),
-            (
-                "goat",
-                json!({"goat": {"sa": 1.0}, "retrieval": {"recall_at_gt": 1.0}}),
-            ),
-            ("restbench", json!({"restbench": {"sa": 1.0}, "judge": {}})),
-            ("apibank", json!({"apibank": {"correctness": null}})),
-            ("retrieval", json!({"n": 2, "recall_at_gt": {"value": 0.5}})),
-        ] {
-            assert_eq!(suite(&metrics), Some(name));
-        }
-        for foreign in [json!({"accuracy": 1.0}), json!([1]), json!(null)] {
-            assert_eq!(suite(&foreign), None);
-        }
-    }
-}
+mod tests;

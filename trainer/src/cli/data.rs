@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{OnMachine, examples};
+use super::{DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -14,6 +14,10 @@ pub enum DataCommand {
     /// Make rows by rule; no text from elsewhere.
     #[command(subcommand)]
     Synth(SynthCommand),
+    /// Let a language model write texts with their JSON, or the JSON of given texts: SLOT's data
+    /// pipeline, with its two validations.
+    #[command(after_help = examples::DATA_SLOT)]
+    Slot(Box<OnMachine<DataSlotArgs>>),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
     #[command(after_help = examples::IMPORT)]
@@ -209,6 +213,8 @@ pub enum ImportFormat {
     ApibankLevel12,
     /// StableToolBench's documents or query files.
     Stabletoolbench,
+    /// The tools of an MCP server: the JSON of its tools/list, or --command.
+    Mcp,
     /// WebNLG's XML files.
     Webnlg,
     /// A CSV file of the E2E challenge, raw or cleaned.
@@ -239,8 +245,16 @@ pub struct ImportArgs {
     #[arg(value_enum)]
     pub format: ImportFormat,
     /// Files to read; gzip is unpacked. Most layouts take one.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "command")]
     pub files: Vec<PathBuf>,
+    /// For mcp: the command that starts the server, which is asked for its tools, such as
+    /// "npx -y @modelcontextprotocol/server-everything".
+    #[arg(long, conflicts_with = "files")]
+    pub command: Option<String>,
+    /// For --command: an environment variable that the server has from here, such as that of its
+    /// key; may be given more than once.
+    #[arg(long, requires = "command", value_name = "VARIABLE")]
+    pub environment: Vec<String>,
     /// Rows of E2E.
     #[arg(long, value_enum, default_value = "every")]
     pub e2e_rows: E2eRowsName,
@@ -277,7 +291,7 @@ pub struct GraphArgs {
     /// JSON Lines file of API documents.
     pub documents: PathBuf,
     /// JSON Lines file to write: {"apis": names in the order of their calls, "edges": [{"source",
-    /// "target", "parameter"}]}; the terminal by default.
+    /// "target", "parameter", "field", "score"}]}; the terminal by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
     /// sentence-transformers folder of the encoder that compares outputs with parameters.

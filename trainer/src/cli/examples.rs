@@ -69,12 +69,14 @@ Examples:
 pub(super) const COMPARE: &str = "\
 Examples:
   tooltune compare before after
+  tooltune compare base rank-8 rank-32
+  tooltune compare runs/slow runs/fast configs/slot.toml
   tooltune compare runs/slot/checkpoint-000100 runs/slot/checkpoint-000200";
 
 pub(super) const REPORT: &str = "\
 Examples:
   tooltune report runs/slot
-  tooltune report runs/slot runs/other --output two.html
+  tooltune report runs/slow runs/fast runs/faster --output three.html
   tooltune report runs/slot --eval before after";
 
 pub(super) const EXPORT: &str = "\
@@ -128,6 +130,13 @@ Examples:
 pub(super) const SYNTH_GOAT: &str = "\
 Examples:
   tooltune data synth goat --output train.jsonl --documents documents.jsonl";
+
+pub(super) const DATA_SLOT: &str = "\
+Examples:
+  tooltune data slot --output p --endpoint http://gpu:8000/v1 --endpoint-model m
+  tooltune data slot --output p --model runs/slot --rows 900 --dry-run
+  tooltune data slot --output p --model runs/slot --rows 900 --stage check
+  tooltune data slot --output p --model runs/slot --texts totto_dev.jsonl";
 
 pub(super) const IMPORT: &str = "\
 Examples:

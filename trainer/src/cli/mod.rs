@@ -3,6 +3,7 @@
 mod data;
 mod examples;
 mod machine;
+mod pipelines;
 mod sandbox;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
 pub use machine::*;
+pub use pipelines::*;
 pub use sandbox::*;
 
 use crate::config::Suite;
@@ -55,10 +57,10 @@ pub enum Command {
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
     #[command(after_help = examples::SELECT)]
     Select(OnMachine<SelectArgs>),
-    /// Compare two evaluations sample by sample: differences, intervals, and what flipped.
+    /// Compare evaluations sample by sample, or runs by their settings and what they came to.
     #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
-    /// Write one HTML page with curves, results, supervised tokens and the worst samples of a run.
+    /// Write one HTML page with curves, results, supervised tokens and the worst samples of runs.
     #[command(after_help = examples::REPORT)]
     Report(OnMachine<ReportArgs>),
     /// Write the adapter or the retriever of a checkpoint for serving.
@@ -100,6 +102,7 @@ impl Command {
             Self::Verify(on) => Some(&on.machine),
             Self::Doctor(on) => Some(&on.machine),
             Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
+            Self::Data(DataCommand::Slot(on)) => Some(&on.machine),
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)
@@ -184,10 +187,11 @@ pub struct InspectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Rows to show.
-    #[arg(short = 'n', long, default_value_t = 3)]
-    pub rows: usize,
-    /// Show this row alone: its line number, or file:line.
+    /// Rows to show: 3 by default, and with --row all that it names.
+    #[arg(short = 'n', long)]
+    pub rows: Option<usize>,
+    /// Show this row alone: its line number, or file:line; of a trajectory all its examples, or one by
+    /// its id, as it is printed.
     #[arg(long)]
     pub row: Option<String>,
     /// How to print.
@@ -381,7 +385,9 @@ impl FromStr for TurnChoice {
     }
 }
 
-fn json_object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+pub(super) fn json_object(
+    text: &str,
+) -> Result<serde_json::Map<String, serde_json::Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("this is no JSON object: {error}"))
 }
 
@@ -408,7 +414,7 @@ pub struct ScoreArgs {
 /// `tooltune select runs/quickstart --metric slot.strict_keys_accuracy`
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// Run directory.
+    /// A run directory, or the config that it was trained with.
     pub run: PathBuf,
     /// Metric to rank by.
     #[arg(long)]
@@ -428,33 +434,35 @@ pub struct SelectArgs {
     pub dry_run: bool,
 }
 
-/// `tooltune compare before after`
+/// `tooltune compare before after`, or `tooltune compare runs/one runs/two runs/three`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The --output of an evaluation, a checkpoint that was evaluated, or a predictions.jsonl.
-    pub before: PathBuf,
-    /// Another on the same samples.
-    pub after: PathBuf,
-    /// The suite, where checkpoints were evaluated by several.
+    /// Evaluations on the same samples, each the --output of one, a checkpoint that was evaluated, or a
+    /// predictions.jsonl; the first is what the others are compared with. Or run directories, or the
+    /// configs that they were trained with.
+    #[arg(required = true, num_args = 2.., value_name = "EVALUATION or RUN")]
+    pub targets: Vec<PathBuf>,
+    /// The suite, where checkpoints or runs were evaluated by several.
     #[arg(long, value_enum)]
     pub suite: Option<Suite>,
-    /// Samples that are named for each score, of those that became better and worse.
-    #[arg(long, default_value_t = 10)]
-    pub show: usize,
+    /// Samples that are named for each score, of those that became better and worse [default: 10].
+    #[arg(long)]
+    pub show: Option<usize>,
 }
 
 /// `tooltune report runs/quickstart`
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Run directory.
-    pub run: PathBuf,
-    /// Another run directory, to be shown beside it.
-    pub other: Option<PathBuf>,
+    /// Run directories, or the configs that they were trained with; several are shown beside each
+    /// other.
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
     /// Folders of `tooltune eval --output`, whose results and samples are shown under their names,
-    /// such as base and best on test rows; with one run only.
-    #[arg(long, value_name = "FOLDER", num_args = 1.., conflicts_with = "other")]
+    /// such as base and best on test rows, and files of `tooltune generate --output`; with one run
+    /// only.
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
     pub eval: Vec<PathBuf>,
-    /// HTML file to write; report.html in the run directory by default.
+    /// HTML file to write; report.html in the directory of the first run by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
 }

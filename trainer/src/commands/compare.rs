@@ -1,15 +1,19 @@
-//! Compares two evaluations of the same samples (`compare`), beyond what chance explains.
+//! Compares evaluations of the same samples beyond what chance explains, or runs by their settings and
+//! what they came to (`compare`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use tooltune_report::compare_runs;
 use tooltune_rows::regular_file;
 use tooltune_rows::tools::JsonLines;
 use tooltune_suites::{
-    Flip, PairedComparison, PairedOptions, SampleMeasure, SampleScore, SampleScores,
-    paired_bootstrap,
+    Flip, PairedComparison, PairedOptions, SampleMeasure, SampleScore, SampleScores, SuiteInfo,
+    metric_words, paired_bootstrap,
 };
 
+use super::report::{FoundRun, names};
+use super::target::{is_run, run_folder};
 use super::{eprint_line, print_line};
 use crate::cli::CompareArgs;
 use crate::config::Suite;
@@ -18,80 +22,200 @@ use crate::error::Error;
 /// The file of samples in the folder of an evaluation.
 const PREDICTIONS: &str = "predictions.jsonl";
 
+/// Samples that are named for each score where the command line does not say how many.
+const N_SHOWN: usize = 10;
+
 /// The samples of an evaluation.
 struct Samples {
+    /// What the command line calls it.
+    name: String,
     form: &'static SampleScores,
     ids: BTreeSet<String>,
-    /// Of the samples that have one, by the name of the measure.
+    /// Of the samples that have one, by the key of the measure.
     scores: BTreeMap<&'static str, Vec<SampleScore>>,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
-    let before = samples(&predictions(&args.before, args.suite)?)?;
-    let after = samples(&predictions(&args.after, args.suite)?)?;
-    check_samples(args, &before, &after)?;
-    let mut lines = vec![
-        "| score | n | before | after | difference, 95 % | p | better | worse |".to_string(),
-        "|---|--:|--:|--:|--:|--:|--:|--:|".to_string(),
-    ];
-    let mut flips = Vec::new();
-    for measure in before.form.measures {
-        let name = measure.name;
-        let scores = (before.scores.get(name), after.scores.get(name));
-        let (Some(before), Some(after)) = scores else {
-            continue;
-        };
-        let (before, after) = common(before, after);
-        if before.is_empty() {
-            eprint_line(&format!("{name}: no sample has it in both evaluations"))?;
-            continue;
+    let (runs, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        args.targets.iter().partition(|target| is_run(target));
+    match (runs.as_slice(), others.as_slice()) {
+        (_, []) => of_runs(args),
+        ([], _) => of_evaluations(args),
+        ([run, ..], [other, ..]) => Err(Error::Usage(format!(
+            "{} is a run and {} is none: name runs alone, or evaluations alone, such as {} or a \
+             checkpoint of the run",
+            run.display(),
+            other.display(),
+            run.join("eval/best").display()
+        ))),
+    }
+}
+
+/// Prints the settings in which runs differ and what they came to.
+fn of_runs(args: &CompareArgs) -> Result<(), Error> {
+    if args.show.is_some() {
+        return Err(Error::Usage(
+            "--show is for evaluations, whose samples are paired; runs are compared by their metrics"
+                .to_owned(),
+        ));
+    }
+    let folders = args.targets.iter().map(|target| run_folder(target));
+    let folders = folders.collect::<Result<Vec<_>, Error>>()?;
+    let mut runs = Vec::with_capacity(folders.len());
+    for (folder, name) in folders.iter().zip(names(&folders)) {
+        let mut run = FoundRun::read(folder, name, &[])?.run;
+        if let Some(suite) = args.suite {
+            run.suites.retain(|result| result.suite == suite.as_str());
+            run.evaluations
+                .retain(|result| result.suite == suite.as_str());
         }
-        let found = paired_bootstrap(&before, &after, PairedOptions::default())
-            .map_err(|error| Error::Usage(format!("{name}: {error}")))?;
-        lines.push(table_line(measure, &found));
-        let [better, worse] = better_and_worse(measure, &found);
+        runs.push(run);
+    }
+    let table = compare_runs(&runs, metric_words)?;
+    print_line(table.markdown().trim_end())
+}
+
+/// Prints the differences of each evaluation to the first.
+fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
+    let files = args
+        .targets
+        .iter()
+        .map(|path| predictions(path, args.suite));
+    let files = files.collect::<Result<Vec<_>, Error>>()?;
+    let mut all = Vec::with_capacity(files.len());
+    for (file, name) in files.iter().zip(names(&args.targets)) {
+        all.push(samples(file, name)?);
+    }
+    let paired: Vec<(&Samples, &PathBuf)> = all.iter().zip(&args.targets).collect();
+    let Some((&(before, path), others)) = paired.split_first() else {
+        return Ok(());
+    };
+    for (after, other) in others {
+        check_samples((path, before), (other, after))?;
+    }
+    let afters: Vec<&Samples> = others.iter().map(|(after, _)| *after).collect();
+    let mut table = Table::of(before.form, afters.len() > 1);
+    for measure in before.form.measures {
+        for after in &afters {
+            let what = table.named(measure, after);
+            let both = before
+                .scores
+                .get(measure.key)
+                .zip(after.scores.get(measure.key));
+            let Some((before, after_scores)) = both else {
+                continue;
+            };
+            let (before, after_scores) = common(before, after_scores);
+            if before.is_empty() {
+                eprint_line(&format!("{what}: no sample has it in both evaluations"))?;
+                continue;
+            }
+            let found = paired_bootstrap(&before, &after_scores, PairedOptions::default())
+                .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+            table.add(measure, after, &found, args.show.unwrap_or(N_SHOWN));
+        }
+    }
+    if table.lines.is_empty() {
+        return Err(Error::Usage(format!(
+            "{} and {} have no score in common; compare evaluations of the same kind",
+            path.display(),
+            others
+                .first()
+                .map_or_else(String::new, |(_, other)| other.display().to_string())
+        )));
+    }
+    print_line(&table.text())
+}
+
+/// The lines of a comparison.
+struct Table {
+    suite: Option<&'static SuiteInfo>,
+    /// Whether a line has to say which evaluation it is of.
+    has_several: bool,
+    lines: Vec<String>,
+    flips: Vec<String>,
+}
+
+impl Table {
+    fn of(form: &SampleScores, has_several: bool) -> Self {
+        Self {
+            suite: form.suite(),
+            has_several,
+            lines: Vec::new(),
+            flips: Vec::new(),
+        }
+    }
+
+    /// The one name of the metric that sums a score up.
+    fn metric(&self, measure: &SampleMeasure) -> String {
+        let of_suite = self.suite.map(|suite| suite.metric(measure.key));
+        of_suite.unwrap_or_else(|| measure.key.to_owned())
+    }
+
+    fn named(&self, measure: &SampleMeasure, after: &Samples) -> String {
+        let metric = self.metric(measure);
+        match self.has_several {
+            true => format!("{metric}, {}", after.name),
+            false => metric,
+        }
+    }
+
+    fn add(
+        &mut self,
+        measure: &SampleMeasure,
+        after: &Samples,
+        found: &PairedComparison,
+        most: usize,
+    ) {
+        let note = if measure.greater_is_better {
+            ""
+        } else {
+            " (less is better)"
+        };
+        let difference = found.difference;
+        let [better, worse] = better_and_worse(measure, found);
+        let of = match self.has_several {
+            true => format!(" {} |", after.name.replace('|', "\\|")),
+            false => String::new(),
+        };
+        self.lines.push(format!(
+            "| {}{note} |{of} {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
+            self.metric(measure),
+            found.n,
+            found.before,
+            found.after,
+            difference.value,
+            difference.low,
+            difference.high,
+            found.p,
+            better.len(),
+            worse.len(),
+        ));
+        let name = self.named(measure, after);
         for (what, samples) in [("better", better), ("worse", worse)] {
-            if !samples.is_empty() {
-                flips.push(format!("{name}, {what}: {}", shown(samples, args.show)));
+            if !samples.is_empty() && most > 0 {
+                self.flips
+                    .push(format!("{name}, {what}: {}", shown(samples, most)));
             }
         }
     }
-    if lines.len() == 2 {
-        return Err(Error::Usage(format!(
-            "{} and {} have no score in common; compare evaluations of the same kind",
-            args.before.display(),
-            args.after.display()
-        )));
-    }
-    print_line(&lines.join("\n"))?;
-    if args.show > 0 && !flips.is_empty() {
-        print_line("")?;
-        print_line(&flips.join("\n"))?;
-    }
-    Ok(())
-}
 
-fn table_line(measure: &SampleMeasure, found: &PairedComparison) -> String {
-    let note = if measure.greater_is_better {
-        ""
-    } else {
-        " (less is better)"
-    };
-    let difference = found.difference;
-    let [better, worse] = better_and_worse(measure, found);
-    format!(
-        "| {}{note} | {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
-        measure.name,
-        found.n,
-        found.before,
-        found.after,
-        difference.value,
-        difference.low,
-        difference.high,
-        found.p,
-        better.len(),
-        worse.len(),
-    )
+    fn text(&self) -> String {
+        let (of, rule) = match self.has_several {
+            true => (" evaluation |", "---|"),
+            false => ("", ""),
+        };
+        let mut lines = vec![
+            format!("| metric |{of} n | before | after | difference, 95 % | p | better | worse |"),
+            format!("|---|{rule}--:|--:|--:|--:|--:|--:|--:|"),
+        ];
+        lines.extend(self.lines.iter().cloned());
+        if !self.flips.is_empty() {
+            lines.push(String::new());
+            lines.extend(self.flips.iter().cloned());
+        }
+        lines.join("\n")
+    }
 }
 
 /// The samples that flipped, by the direction of the measure.
@@ -105,8 +229,11 @@ fn better_and_worse<'f>(measure: &SampleMeasure, found: &'f PairedComparison) ->
 
 /// Refuses evaluations of two suites and those without a sample in common, and says how many
 /// samples have no partner.
-fn check_samples(args: &CompareArgs, before: &Samples, after: &Samples) -> Result<(), Error> {
-    let paths = (args.before.display(), args.after.display());
+fn check_samples(
+    (before_path, before): (&Path, &Samples),
+    (after_path, after): (&Path, &Samples),
+) -> Result<(), Error> {
+    let paths = (before_path.display(), after_path.display());
     if before.form.of != after.form.of {
         return Err(Error::Usage(format!(
             "{} is an evaluation of {} and {} one of {}; compare evaluations of one suite",
@@ -193,7 +320,7 @@ fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, V
 }
 
 /// The samples of a file, which has the lines of one suite.
-fn samples(path: &Path) -> Result<Samples, Error> {
+fn samples(path: &Path, name: String) -> Result<Samples, Error> {
     let mut read: Option<Samples> = None;
     for line in JsonLines::open(path)? {
         let (place, line) = line?;
@@ -208,6 +335,7 @@ fn samples(path: &Path) -> Result<Samples, Error> {
             )));
         };
         let samples = read.get_or_insert_with(|| Samples {
+            name: name.clone(),
             form,
             ids: BTreeSet::new(),
             scores: BTreeMap::new(),
@@ -224,7 +352,7 @@ fn samples(path: &Path) -> Result<Samples, Error> {
         for measure in form.measures {
             if let Some(score) = measure.value(&line) {
                 let id = id.to_owned();
-                let scores = samples.scores.entry(measure.name).or_default();
+                let scores = samples.scores.entry(measure.key).or_default();
                 scores.push(SampleScore { id, score });
             }
         }

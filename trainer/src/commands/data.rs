@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use tooltune_endpoint::{McpClient, McpOptions};
 use tooltune_rows::tools::{
-    ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
-    import_stabletoolbench,
+    ApiBankSet, ApiCatalogue, ImportedApis, LeftOut, RequestBodies, import_apibank,
+    import_mcp_file, import_openapi_file, import_stabletoolbench,
 };
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
@@ -17,6 +18,8 @@ use crate::cli::{
     GoatSplitName, ImportArgs, ImportFormat, SplitName, SynthGoatArgs, SynthSlotArgs,
 };
 use crate::error::Error;
+use crate::eval::suites::mcp_error;
+use crate::interrupt::{self, Interrupt};
 
 pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
     let options = SlotSynthOptions {
@@ -57,6 +60,14 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             "--no-bodies is for the layout openapi; no other one has request bodies".to_string(),
         ));
     }
+    if args.command.is_some() && args.format != ImportFormat::Mcp {
+        return Err(Error::Usage(
+            "--command is for the layout mcp; the others are read from files".to_string(),
+        ));
+    }
+    if let Some(command) = &args.command {
+        return write_documents(args, tools_of(command, &args.environment)?);
+    }
     if import_rows(args)?.is_some() {
         return Ok(());
     }
@@ -71,13 +82,43 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     } else {
         RequestBodies::AsParameters
     };
-    let documents = match args.format {
-        ImportFormat::Apibank => import_apibank(file, ApiBankSet::All),
-        ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3),
-        ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2),
-        ImportFormat::Stabletoolbench => import_stabletoolbench(file),
+    let whole = |documents| ImportedApis {
+        documents,
+        left_out: LeftOut::default(),
+    };
+    let imported = match args.format {
+        ImportFormat::Apibank => import_apibank(file, ApiBankSet::All).map(whole),
+        ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3).map(whole),
+        ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2).map(whole),
+        ImportFormat::Stabletoolbench => import_stabletoolbench(file).map(whole),
+        ImportFormat::Mcp => import_mcp_file(file),
         _ => import_openapi_file(file, bodies),
     }?;
+    write_documents(args, imported)
+}
+
+/// The tools of the server that a command starts; a signal ends the server, too.
+fn tools_of(command: &str, environment: &[String]) -> Result<ImportedApis, Error> {
+    let words = shlex::split(command).ok_or_else(|| {
+        Error::Usage(format!(
+            "--command {command:?}: a quotation mark has no partner"
+        ))
+    })?;
+    let options = McpOptions {
+        environment: environment.to_vec(),
+        ..McpOptions::new(words)
+    };
+    let _interrupt = Interrupt::begin();
+    let failed = |error| mcp_error("--command", &error);
+    let mut client = McpClient::start(&options, interrupt::flag()).map_err(failed)?;
+    client.tools().map_err(failed)
+}
+
+fn write_documents(args: &ImportArgs, imported: ImportedApis) -> Result<(), Error> {
+    let ImportedApis {
+        documents,
+        left_out,
+    } = imported;
     let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
     if !repeated.is_empty() {
         print_line(&format!(
@@ -86,7 +127,14 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             repeated.join(", ")
         ))?;
     }
-    write_lines("API documents", catalogue.documents(), Some(&args.output))
+    write_lines("API documents", catalogue.documents(), Some(&args.output))?;
+    if !left_out.is_empty() {
+        print_line("what the documents do not hold of the source:")?;
+    }
+    for line in left_out.lines() {
+        print_line(&format!("  {line}"))?;
+    }
+    Ok(())
 }
 
 /// One JSON line each, to a file with its folder, or to the terminal.

@@ -9,7 +9,7 @@ use tooltune_rows::batches::SeededRandom;
 use tooltune_rows::text::all_rows;
 use tooltune_rows::tools::{ApiCatalogue, JsonLines, read_checked_trajectories};
 use tooltune_synth::graph::{
-    ApiTexts, DependencyGraph, Edge, OutputText, ParameterText, SubgraphSizes, TextRule,
+    ApiTexts, DependencyGraph, Edge, Ground, OutputText, ParameterText, SubgraphSizes, TextRule,
     connected_subgraphs, execution_order, n_complete_edges,
 };
 
@@ -30,6 +30,12 @@ struct NamedEdge {
     target: String,
     /// The parameter's name.
     parameter: String,
+    /// The field of the output that fills it, where the document says which there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// How alike the texts are: their cosine, to four places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
 }
 
 /// APIs that hang together, in the order of their names; a line of the list of sub-graphs.
@@ -53,7 +59,7 @@ pub(super) fn graph(args: &GraphArgs, place: &DeviceOption) -> Result<(), Error>
         Some(path) => read_graph(path, &catalogue)?,
         None => similar(args, &catalogue, place)?,
     };
-    let named = |edge: &Edge| named_edge(edge, &catalogue);
+    let named = |edge: &Edge| named_edge(edge, &graph, &catalogue);
     if let Some(path) = &args.edges {
         write_lines("edges", graph.edges().iter().map(named), Some(path))?;
     }
@@ -129,13 +135,19 @@ fn similar(
     Ok(graph)
 }
 
-fn named_edge(edge: &Edge, catalogue: &ApiCatalogue) -> NamedEdge {
+fn named_edge(edge: &Edge, graph: &DependencyGraph, catalogue: &ApiCatalogue) -> NamedEdge {
+    let ground = graph.ground(edge);
+    let rounded = |score: f32| (f64::from(score) * 1e4).round() / 1e4;
     let documents = catalogue.documents();
     let parameter = documents[edge.target].parameters().nth(edge.parameter);
     NamedEdge {
         source: documents[edge.source].call_name(),
         target: documents[edge.target].call_name(),
         parameter: parameter.map_or_else(String::new, |parameter| parameter.name.clone()),
+        field: ground
+            .map(|ground| ground.field.to_owned())
+            .filter(|field| !field.is_empty()),
+        score: ground.map(|ground| rounded(ground.score)),
     }
 }
 
@@ -147,9 +159,16 @@ fn read_graph(path: &Path, catalogue: &ApiCatalogue) -> Result<DependencyGraph, 
         let bad = |reason: String| Error::Usage(format!("{place}: {reason}"));
         let named: NamedEdge = serde_json::from_value(value).map_err(|error| {
             bad(format!(
-                "{error}; each line is {{\"source\": API, \"target\": API, \"parameter\": name}}"
+                "{error}; each line is {{\"source\": API, \"target\": API, \"parameter\": name}}, and \
+                 may have field and score"
             ))
         })?;
+        let is_cosine = |score: f64| (-1.0..=1.0).contains(&score);
+        if let Some(score) = named.score.filter(|score| !is_cosine(*score)) {
+            return Err(bad(format!(
+                "score is {score}, but a cosine is from -1 to 1"
+            )));
+        }
         let position = |name: &str| {
             let hint = || format!("no document is named {name:?}{}", catalogue.hint(name));
             catalogue.position(name).ok_or_else(|| bad(hint()))
@@ -157,7 +176,7 @@ fn read_graph(path: &Path, catalogue: &ApiCatalogue) -> Result<DependencyGraph, 
         let (source, target) = (position(&named.source)?, position(&named.target)?);
         let mut parameters = catalogue.documents()[target].parameters();
         let parameter = parameters.position(|parameter| parameter.name == named.parameter);
-        edges.push(Edge {
+        let edge = Edge {
             source,
             target,
             parameter: parameter.ok_or_else(|| {
@@ -166,13 +185,22 @@ fn read_graph(path: &Path, catalogue: &ApiCatalogue) -> Result<DependencyGraph, 
                 } = &named;
                 bad(format!("{target} has no parameter {parameter:?}"))
             })?,
-        });
+        };
+        edges.push((edge, named));
     }
+    let grounded = edges.iter().map(|(edge, named)| {
+        let ground = named.score.map(|score| Ground {
+            score: score as f32,
+            field: named.field.as_deref().unwrap_or_default(),
+        });
+        (*edge, ground)
+    });
+    let edges: Vec<_> = grounded.collect();
     let apis: Vec<(String, usize)> = catalogue
         .iter()
         .map(|document| (document.call_name(), document.parameters().count()))
         .collect();
-    Ok(DependencyGraph::new(&apis, &edges)?)
+    Ok(DependencyGraph::with_grounds(&apis, &edges)?)
 }
 
 /// A line of pairs.

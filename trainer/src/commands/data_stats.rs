@@ -3,20 +3,27 @@
 use std::cell::RefCell;
 
 use comfy_table::{CellAlignment, Table, presets};
+use tooltune_agents::pairs::read_pairs;
+use tooltune_hub::RepoKind;
 use tooltune_rows::statistics::{FileStatistics, GroupStatistics, MeasureStatistics, TokenCount};
-use tooltune_rows::text::{DataFormat, Faults, Row, SlotPrompt, read_rows};
+use tooltune_rows::text::{DataFormat, Faults, Row, SlotPrompt, read_rows, recognise_file};
 use tooltune_rows::tools::{ApiCatalogue, read_trajectories};
 use tooltune_suites::{OwnFile, OwnFileInput};
 use tooltune_synth::statistics::{
-    FileKind, SlotStatistics, conversation_statistics, trajectory_statistics,
+    FileKind, SlotStatistics, conversation_statistics, pair_statistics, trajectory_statistics,
 };
 
 use super::print_line;
+use super::target::refuse_hub_name;
 use crate::base_model::BaseModel;
 use crate::cli::StatsArgs;
 use crate::error::Error;
 
 pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
+    refuse_hub_name(RepoKind::Dataset, &args.file)?;
+    if let Some(model) = &args.model {
+        refuse_hub_name(RepoKind::Model, model)?;
+    }
     let tokenizer = args
         .model
         .as_deref()
@@ -33,9 +40,11 @@ pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
     };
     let count: &dyn Fn(&str) -> usize = &count;
     let tokens = tokenizer.is_some().then_some(count);
-    // Rows that nobody knows are read as SLOT's, whose reader says what is wrong with them.
-    let kind = FileKind::of_file(&args.file).ok().flatten();
-    let kind = kind.unwrap_or(FileKind::Slot);
+    let kind = match FileKind::of_file(&args.file)? {
+        Some(kind) => kind,
+        // The reader of rows says what formats there are, and what of them is missing.
+        None => recognise_file(&args.file).map(|_| FileKind::Slot)?,
+    };
     refuse_other_options(args, kind)?;
     let tables = match kind {
         FileKind::Slot => slot(args, tokens)?,
@@ -121,6 +130,7 @@ fn of_kind(
             let rows = read_trajectories(file)?.collect::<Result<Vec<_>, _>>()?;
             trajectory_statistics(&rows, catalogue.transpose()?.as_ref(), tokens)
         }
+        FileKind::Pairs => pair_statistics(&read_pairs(&[file])?, tokens),
         FileKind::OfSuite(of_suite) => {
             let referred = args.responses.as_deref();
             if let (None, Some(what)) = (referred, of_suite.refers) {

@@ -67,7 +67,8 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
                 done => done,
             }
         }
-        None => loss_alone(args, &config, place),
+        None if has_model => loss_alone(args, &config, place),
+        None => Err(without_a_suite(args, &config)),
     };
     match (work, &args.output) {
         // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
@@ -130,6 +131,19 @@ fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
         DataFormat::Auto => Some(Suite::first()),
         _ => Suite::all().find(reads),
     }
+}
+
+/// Texts of elsewhere, for rows of which the loss alone is measured.
+fn without_a_suite(args: &EvalArgs, config: &Config) -> Error {
+    let given = match args.predictions {
+        Some(_) => "--predictions gives texts",
+        None => "--endpoint asks a server for texts",
+    };
+    Error::Usage(format!(
+        "{given}, and no suite scores texts of rows of the format {}: of these the loss alone is \
+         measured, by the model here; leave the option out, or name a suite with --suite",
+        config.data.format.as_str()
+    ))
 }
 
 /// Measures the loss of the rows, and writes and shows it.

@@ -98,7 +98,9 @@ fn settings_of(path: &Path, text: &str) -> Result<Map<String, Value>, Error> {
             serde_saphyr::from_str::<Value>(text).map_err(|e| unreadable(e.to_string()))?
         }
         Some("json") => serde_json::from_str(text).map_err(|e| unreadable(e.to_string()))?,
-        _ => Value::Object(arguments(text)),
+        _ => Value::Object(arguments(text).ok_or_else(|| {
+            unreadable("a quote is not closed, or the text ends with a backslash".to_owned())
+        })?),
     };
     match value {
         Value::Object(fields) => Ok(fields),

@@ -1,5 +1,6 @@
 //! `inspect`: which tokens of a row are learned, with colours or as JSON.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use burn::tensor::Device;
@@ -7,16 +8,20 @@ use tooltune_rows::text::{
     Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
     TurnBegin, inspect_row,
 };
+use tooltune_rows::tools::read_trajectories;
 
-use super::{DeviceOption, load_config, print_line};
+use super::{DeviceOption, eprint_line, load_config, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
-use crate::config::Config;
+use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::run_files;
-use crate::rows::{ReadingReport, with_rows};
+use crate::rows::{ReadingReport, note_lines, with_rows};
 use crate::settings;
+
+/// Rows that are shown where nobody says how many.
+const N_ROWS: usize = 3;
 
 /// Characters of a system message that are shown.
 const N_SHOWN: usize = 100;
@@ -30,50 +35,54 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = config.data.train.as_slice();
-    let shown = with_rows(
-        &config,
-        files,
-        &device,
-        &mut ReadingReport::default(),
-        |rows| {
-            let (mut shown, mut faults) = (0, Faults::default());
-            for row in rows {
-                let Some(row) = faults.take(row) else {
-                    continue;
-                };
-                if !is_wanted(args, &row) || shown == args.rows {
-                    continue;
-                }
-                shown += 1;
-                let given = system
-                    .as_ref()
-                    .filter(|_| row.conversation.system().is_none());
-                let row = match given {
-                    None => row,
-                    Some(text) => Row {
-                        conversation: row.conversation.with_system(text),
-                        ..row
-                    },
-                };
-                let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
-                let Some(mut inspected) = faults.take(inspected) else {
-                    continue;
-                };
-                if let (Some(_), Some(system)) = (given, &mut inspected.system) {
-                    system.from = SystemSource::Setting;
-                }
-                match args.format {
-                    OutputFormat::Text => print(&inspected, &base)?,
-                    OutputFormat::Json => {
-                        let line = serde_json::to_string(&inspected);
-                        print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
-                    }
+    let wanted = Wanted::of(args, &config)?;
+    let most = match (args.rows, &args.row) {
+        (Some(most), _) => most,
+        (None, Some(_)) => usize::MAX,
+        (None, None) => N_ROWS,
+    };
+    let mut report = ReadingReport::default();
+    let shown = with_rows(&config, files, &device, &mut report, |rows| {
+        let (mut shown, mut faults) = (0, Faults::default());
+        for row in rows {
+            let Some(row) = faults.take(row) else {
+                continue;
+            };
+            if shown == most || !wanted.is(&row) {
+                continue;
+            }
+            shown += 1;
+            let given = system
+                .as_ref()
+                .filter(|_| row.conversation.system().is_none());
+            let row = match given {
+                None => row,
+                Some(text) => Row {
+                    conversation: row.conversation.with_system(text),
+                    ..row
+                },
+            };
+            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
+            let Some(mut inspected) = faults.take(inspected) else {
+                continue;
+            };
+            if let (Some(_), Some(system)) = (given, &mut inspected.system) {
+                system.from = SystemSource::Setting;
+            }
+            match args.format {
+                OutputFormat::Text => print(&inspected, &base)?,
+                OutputFormat::Json => {
+                    let line = serde_json::to_string(&inspected);
+                    print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
                 }
             }
-            faults.none()?;
-            Ok(shown)
-        },
-    )?;
+        }
+        faults.none()?;
+        Ok(shown)
+    })?;
+    for line in note_lines("data.train", &report.notes) {
+        eprint_line(&line)?;
+    }
     match (&args.row, shown) {
         (Some(row), 0) => Err(Error::Usage(format!(
             "--row {row}: no such row; give a line number, or file:line"
@@ -89,9 +98,52 @@ fn refuse_as_plan(mut config: Config, device: &Device) -> Result<(), Error> {
     prepare_run(&config, device).map(drop)
 }
 
-fn is_wanted(args: &InspectArgs, row: &Row) -> bool {
-    let Some(wanted) = &args.row else { return true };
-    row.id == *wanted || row.id.rsplit(':').next() == Some(wanted)
+/// Which rows are shown.
+enum Wanted {
+    All,
+    /// The row of this id, or of this line in any file.
+    Row(String),
+    /// The examples of the trajectories of these ids, which stand in the line that is asked for.
+    Trajectories(BTreeSet<String>),
+}
+
+impl Wanted {
+    /// What is asked for; where trajectories are, the files say which ones stand there, for their
+    /// examples have their ids, and ids of their own.
+    fn of(args: &InspectArgs, config: &Config) -> Result<Self, Error> {
+        let Some(asked) = &args.row else {
+            return Ok(Self::All);
+        };
+        if config.data.format == DataFormat::Goat {
+            let mut found = BTreeSet::new();
+            for file in config.data.train.as_slice() {
+                // Rows at fault are told where all are read.
+                let placed = read_trajectories(file)?.placed().filter_map(Result::ok);
+                let there = placed.filter(|(place, _)| is_place(asked, place));
+                found.extend(there.map(|(_, row)| row.id));
+            }
+            if !found.is_empty() {
+                return Ok(Self::Trajectories(found));
+            }
+        }
+        Ok(Self::Row(asked.clone()))
+    }
+
+    fn is(&self, row: &Row) -> bool {
+        match self {
+            Self::All => true,
+            Self::Row(asked) => is_place(asked, &row.id),
+            Self::Trajectories(ids) => {
+                let id = row.id.rsplit_once('/');
+                id.is_some_and(|(id, _)| ids.contains(id))
+            }
+        }
+    }
+}
+
+/// Whether a place is the one that is asked for, by its line or by file and line.
+fn is_place(asked: &str, place: &str) -> bool {
+    place == asked || place.rsplit(':').next() == Some(asked)
 }
 
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {

@@ -12,6 +12,7 @@ mod compare;
 mod data;
 mod data_graph;
 mod data_shapes;
+mod data_slot;
 mod data_stats;
 mod evaluate;
 mod export;
@@ -22,6 +23,7 @@ mod machine;
 mod manual;
 mod measured_loss;
 mod model_card;
+mod pipelines;
 mod plan;
 mod reading;
 mod report;
@@ -79,13 +81,14 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Generate(on) => generate::run(&on.args, &place),
         Command::Chat(on) => chat::run(&on.args, &place),
         Command::Score(on) => score::run(on.args, &place),
-        Command::Select(on) => select::run(&on.args, &place),
+        Command::Select(on) => select::run(on.args, &place),
         Command::Compare(args) => compare::run(&args),
         Command::Report(on) => report::run(&on.args, &place),
         Command::Export(args) => export::run(&args),
         Command::Verify(on) => verify::run(&on.args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
+        Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::optim::LearningRateSchedule;
 use crate::recipes::preparation::Preparation;
 use crate::recipes::retriever::RetrieverPreparation;
-use crate::rows::{more_rows, not_read_lines};
+use crate::rows::{more_rows, note_lines};
 use crate::settings;
 
 /// The format that the rows were recognised as, where the config leaves it to them.
@@ -27,11 +27,11 @@ pub(super) fn say_recognised(loaded: &LoadedConfig) -> Result<(), Error> {
 /// What became of the rows of a run, in training and in its evaluations.
 pub(super) fn say_reading(config: &Config, preparation: &Preparation) -> Result<(), Error> {
     say_report(config, "data.train", &preparation.report)?;
-    say_all(not_read_lines("data.train", &preparation.not_read))?;
+    say_all(note_lines("data.train", &preparation.notes))?;
     if let Some(held_out) = &preparation.held_out {
         say_report(config, "data.eval", &held_out.report)?;
     }
-    say_all(not_read_lines("data.eval", &preparation.eval_not_read))?;
+    say_all(note_lines("data.eval", &preparation.eval_notes))?;
     if preparation.has_more_eval_rows {
         say(&more_rows(config))?;
     }

@@ -13,7 +13,7 @@ use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, Pointer, RunDir, Selected};
 use tooltune_rows::regular_file;
 
-use super::target::attach;
+use super::target::{attach, run_folder};
 use super::{DeviceOption, eprint_line, print_line};
 use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
@@ -33,7 +33,9 @@ use crate::settings;
 /// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";
 
-pub(super) fn run(args: &SelectArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(mut args: SelectArgs, place: &DeviceOption) -> Result<(), Error> {
+    args.run = run_folder(&args.run)?;
+    let args = &args;
     // The files of --evaluate are written in either case: they say nothing of what is best.
     let run_dir = if args.dry_run {
         RunDir::open_to_read(&args.run)?

@@ -7,13 +7,14 @@ use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
+use tooltune_hub::RepoKind;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
 use super::eprint_line;
 use super::reading::say_recognised;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ModelArgs, TargetArgs};
-use crate::config::{Config, LoadedConfig, Source};
+use crate::config::{Config, LoadedConfig, Source, fetch_hint};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
@@ -86,6 +87,52 @@ impl TargetKind {
     }
 }
 
+/// Refuses what is no path here and could be a name of the hub.
+///
+/// # Errors
+///
+/// It is such a name; the error has the command that fetches it.
+pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> {
+    match fetch_hint(kind, path) {
+        None => Ok(()),
+        Some(hint) => Err(Error::Usage(format!(
+            "{}: there is no such file or folder here, and {hint}",
+            path.display()
+        ))),
+    }
+}
+
+/// The folder of a run: itself, or that of the config file which it was trained with.
+///
+/// # Errors
+///
+/// A config that cannot be read, or is refused, or one that was not trained with.
+pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
+    if path.is_dir() || !path.exists() && !is_config(path) {
+        return Ok(path.to_owned());
+    }
+    let run = LoadedConfig::load(path, &[])?.config.train.output_dir;
+    if !run.is_dir() {
+        let (config, run) = (path.display(), run.display());
+        return Err(Error::Usage(format!(
+            "{config}: its run, train.output_dir = {run}, is not there; begin it with `tooltune train \
+             {config}`, or name the folder of a run"
+        )));
+    }
+    Ok(run)
+}
+
+/// Whether a path names a run, by its folder or by the config that it was trained with.
+pub(super) fn is_run(path: &Path) -> bool {
+    is_config(path) || path.join(RUN_CONFIG).exists()
+}
+
+/// Whether a path is that of a config, which need not be there.
+fn is_config(path: &Path) -> bool {
+    let end = path.extension().and_then(|end| end.to_str());
+    !path.is_dir() && matches!(end, Some("toml" | "yaml" | "yml"))
+}
+
 impl TargetArgs {
     /// As [`ModelArgs::config`], with the rows of the command line.
     ///
@@ -114,6 +161,10 @@ impl ModelArgs {
     /// A target that is nothing of the kind, a config that cannot be read, or is refused, or an
     /// adapter whose base is not here.
     pub(super) fn config(&self, rows: &[PathBuf]) -> Result<Config, Error> {
+        refuse_hub_name(RepoKind::Model, &self.path)?;
+        for file in rows {
+            refuse_hub_name(RepoKind::Dataset, file)?;
+        }
         let load = |path: &Path| LoadedConfig::load(path, &self.overrides);
         let loaded = match TargetKind::of(&self.path)? {
             TargetKind::Run => load(&self.path.join(RUN_CONFIG)),

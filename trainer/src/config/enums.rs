@@ -96,6 +96,8 @@ choices! {
         Canned = "canned",
         /// A server, by its OpenAPI specification.
         Http = "http",
+        /// The tools of an MCP server, which is started.
+        Mcp = "mcp",
     }
 }
 

@@ -14,6 +14,7 @@ mod diagnostics;
 mod did_you_mean;
 mod document;
 mod enums;
+mod fetch_hint;
 mod findings;
 pub mod foreign;
 mod hub_names;
@@ -46,6 +47,7 @@ pub fn table_names() -> Vec<&'static str> {
     schema::keys(schema::root())
 }
 
+pub(crate) use fetch_hint::fetch_hint;
 pub use hub_names::{HubNames, HubOrigin};
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;

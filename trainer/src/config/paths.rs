@@ -4,10 +4,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use tooltune_hub::RepoKind;
 use tooltune_rows::regular_file;
 
 use super::diagnostics::{Problem, SourceSpan};
 use super::did_you_mean::{nearest, shorten};
+use super::fetch_hint::fetch_hint;
 use super::findings::Places;
 use super::schema::{built_in, root, setting_of, visit_paths};
 use super::tables::Config;
@@ -80,6 +82,14 @@ pub(crate) fn unusable_folder(config: &Config, places: &Places) -> Option<Proble
 /// The refusal of a setting that leads to no file.
 pub(crate) fn missing_file(setting: &str, file: &Path, places: &Places) -> Problem {
     let names = built_in(setting_of(setting));
+    let kind = match list_of(setting).rsplit('.').next() {
+        Some("model_name_or_path" | "encoder") => Some(RepoKind::Model),
+        Some("train" | "eval" | "data") => Some(RepoKind::Dataset),
+        _ => None,
+    };
+    if let Some(help) = kind.and_then(|kind| fetch_hint(kind, file)) {
+        return missing(setting, file, &help, places);
+    }
     let help = match setting.split('.').next() {
         _ if !names.is_empty() => {
             let meant = file.to_str().and_then(|file| nearest(file, &names));

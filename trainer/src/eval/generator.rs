@@ -357,7 +357,8 @@ impl Rounds {
 }
 
 impl LocalGenerator<'_> {
-    fn write(
+    /// The text after each prompt; draws follow the seed and `places`, which need not be different.
+    pub(super) fn write(
         &self,
         prompts: &[GenerationRequest<'_>],
         places: &[usize],
@@ -430,7 +431,7 @@ impl LocalGenerator<'_> {
         }
     }
 
-    fn prompt_ids(&self, prompt: &GenerationRequest<'_>) -> Result<Vec<u32>, Error> {
+    pub(super) fn prompt_ids(&self, prompt: &GenerationRequest<'_>) -> Result<Vec<u32>, Error> {
         let conversation = match prompt.text {
             PromptText::Chat(conversation) => conversation,
             PromptText::Raw(text) => return Ok(self.base.tokenizer.encode(text)?.ids),

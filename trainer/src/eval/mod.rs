@@ -9,6 +9,7 @@ pub mod generator;
 pub mod in_loop;
 pub mod journal;
 pub mod loss;
+pub mod pipeline_generator;
 pub mod prediction;
 pub mod ranked_texts;
 pub mod report_files;

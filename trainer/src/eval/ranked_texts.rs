@@ -1,5 +1,6 @@
 //! The queries and documents of an evaluation of a retriever.
 
+use tooltune_agents::flat::FlatDocuments;
 use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
 use tooltune_rows::tools::ApiCatalogue;
 
@@ -8,7 +9,7 @@ use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::documents::no_retriever;
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
-use crate::rows::{eval_trajectories, goat_options};
+use crate::rows::{eval_trajectories, flat_documents, goat_options};
 
 /// Queries with their right documents, among all documents.
 #[derive(Debug)]
@@ -86,8 +87,10 @@ fn trajectory_pairs(config: &Config) -> Result<PairSet, Error> {
     let options = goat_options(config)?;
     let catalogue = ApiCatalogue::read(&options.documents)?;
     let trajectories = eval_trajectories(config, &catalogue)?;
-    let mut set = PairSet::of_trajectories(&trajectories, &catalogue, options.method)?;
-    for document in catalogue.iter() {
+    let flat = flat_documents(config, &catalogue)?;
+    let shown = flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue);
+    let mut set = PairSet::of_trajectories(&trajectories, shown, options.method)?;
+    for document in shown {
         set.add_document(&document.retriever_text(), &document.call_name());
     }
     Ok(set)

@@ -8,7 +8,7 @@ use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::PromptFiles;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::StepOrder;
-use tooltune_rows::text::{NotRead, PrepareReport, Prepared, Row, TokenizedExample, prepare};
+use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes, TokenizedExample, prepare};
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
@@ -31,12 +31,12 @@ pub struct Preparation {
     pub report: PrepareReport,
     /// What became of the schemas of the rows, where the config flattens them.
     pub flattened: Option<Flattened>,
-    /// What the training rows have and their format does not read.
-    pub not_read: NotRead,
+    /// What to know of the training rows.
+    pub notes: RowNotes,
     /// Rows to evaluate on, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
-    /// What the rows to evaluate on have and their format does not read.
-    pub eval_not_read: NotRead,
+    /// What to know of the rows to evaluate on.
+    pub eval_notes: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more_eval_rows: bool,
     /// The rows whose loss evaluations measure, and what became of them; none without that loss.
@@ -160,9 +160,9 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         examples: prepared.examples,
         report: prepared.report,
         flattened: (config.data.flatten != Flatten::None).then_some(flattened),
-        not_read: learned.not_read,
+        notes: learned.notes,
         eval_rows,
-        eval_not_read: evaluated.not_read,
+        eval_notes: evaluated.notes,
         has_more_eval_rows: evaluated.has_more,
         held_out,
         lora,

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use tooltune_agents::flat::{FlattenReport, flatten_rows};
+use tooltune_agents::flat::{FlatDocuments, FlattenReport, flatten_rows};
 use tooltune_agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
-use tooltune_rows::text::{DataError, NotRead, Row, RowReader, all_rows, read_rows};
+use tooltune_rows::text::{DataError, Row, RowNotes, RowReader, all_rows, read_rows};
 use tooltune_rows::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
@@ -29,8 +29,8 @@ pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 pub struct ReadingReport {
     /// What became of schemas, where the config flattens them.
     pub flattened: FlattenReport,
-    /// What the rows have and their format does not read.
-    pub not_read: NotRead,
+    /// What the rows have that their format does not read, and calls without results.
+    pub notes: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more: bool,
 }
@@ -38,15 +38,15 @@ pub struct ReadingReport {
 impl ReadingReport {
     /// What became of the rows of an evaluation, in sentences.
     pub fn lines(&self, config: &Config) -> Vec<String> {
-        let mut lines = not_read_lines("data.eval", &self.not_read);
+        let mut lines = note_lines("data.eval", &self.notes);
         lines.extend(self.has_more.then(|| more_rows(config)));
         lines
     }
 }
 
-/// What the rows of some files have and their format does not read, in sentences.
-pub fn not_read_lines(files: &str, not_read: &NotRead) -> Vec<String> {
-    let lines = not_read.lines().into_iter();
+/// What to know of the rows of some files, in sentences.
+pub fn note_lines(files: &str, notes: &RowNotes) -> Vec<String> {
+    let lines = notes.lines().into_iter();
     lines.map(|line| format!("{files}: {line}")).collect()
 }
 
@@ -100,14 +100,14 @@ fn with_rows_of<R>(
     let RowSource {
         config,
         files,
-        device,
         has_golds,
+        ..
     } = source;
     if config.data.format == DataFormat::Auto && !files.is_empty() {
         return Err(unrecognised());
     }
     let Some(format) = settings::data_format(config.data.format) else {
-        return with_examples(config, goat_config(config)?, files, device, work);
+        return with_examples(source, goat_config(config)?, report, work);
     };
     let slot_prompt = settings::slot_prompt(&config.data)?;
     let mut readers = files
@@ -144,7 +144,7 @@ fn with_rows_of<R>(
         }
     };
     for reader in &readers {
-        report.not_read.add(reader.not_read());
+        report.notes.add(reader.notes());
     }
     done
 }
@@ -208,18 +208,40 @@ fn unrecognised() -> Error {
     )
 }
 
-fn with_examples<R>(
+/// The documents of a catalogue as a model sees them, where the config flattens.
+///
+/// # Errors
+///
+/// A prompt of slot rows that cannot be read.
+pub fn flat_documents(
     config: &Config,
+    catalogue: &ApiCatalogue,
+) -> Result<Option<FlatDocuments>, Error> {
+    let flattening = settings::flattening(&config.data)?;
+    Ok(flattening.map(|flattening| FlatDocuments::new(catalogue, &flattening)))
+}
+
+fn with_examples<R>(
+    source: RowSource<'_>,
     goat: &GoatConfig,
-    files: &[PathBuf],
-    device: &Device,
+    report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
+    let RowSource {
+        config,
+        files,
+        device,
+        ..
+    } = source;
     let options = settings::goat(goat);
     options.validate()?;
     let catalogue = ApiCatalogue::read(&goat.documents)?;
+    let flat = flat_documents(config, &catalogue)?;
+    if let Some(flat) = &flat {
+        report.flattened = flat.report().clone();
+    }
     let expansion = Expansion {
-        catalogue: &catalogue,
+        catalogue: flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue),
         options: &options,
         seed: config.train.seed,
     };
@@ -230,11 +252,18 @@ fn with_examples<R>(
     let mut progress = RowsProgress::begin(&[]);
     let trajectories = readers.into_iter().flatten();
     let trajectories = trajectories.inspect(|_| progress.row());
+    let trajectories = trajectories.map(|trajectory| {
+        let trajectory = trajectory.map_err(DataError::from)?;
+        match &flat {
+            Some(flat) => flat.trajectory(trajectory),
+            None => Ok(trajectory),
+        }
+    });
     if options.distractors == Distractors::Random {
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }
     // Texts are embedded together, which is many times faster than one by one.
-    let trajectories = all_rows(trajectories.map(|row| row.map_err(DataError::from)))?;
+    let trajectories = all_rows(trajectories)?;
     let ranked = ranked_documents(config, &trajectories, expansion, device)?;
     let mut nearest = |text: &str, k: usize| -> Vec<usize> {
         ranked

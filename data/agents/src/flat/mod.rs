@@ -7,7 +7,8 @@
 //!
 //! [`FlatSchema`] holds the schema, its mapping and both directions, [`advise`] says where the
 //! transform is worth it, and [`flatten_slot_row`] and [`flatten_tool_row`] apply it to rows, with
-//! what the evaluation needs to undo it; [`flatten_rows`] does so while rows are read.
+//! what the evaluation needs to undo it; [`flatten_rows`] does so while rows are read, and
+//! [`FlatDocuments`] for the documents that agents are shown.
 //!
 //! # Source
 //!
@@ -16,6 +17,7 @@
 
 mod advice;
 mod arguments;
+mod documents;
 mod error;
 mod extent;
 mod flatten;
@@ -32,6 +34,7 @@ mod tests;
 mod tool_rows;
 
 pub use advice::{Advice, Audience, Reason, advise};
+pub use documents::FlatDocuments;
 pub use error::FlatError;
 pub use flatten::{FlatSchema, FlattenOptions};
 pub use minimal::flatten_minimal;

@@ -12,6 +12,9 @@ use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
 use super::set::{PairSet, PlacedText};
 
+/// The fields of a pair, each with its two names: the query, and its right document.
+pub const PAIR_FIELDS: [[&str; 2]; 2] = [["query", "anchor"], ["positive", "document"]];
+
 /// What a row of pairs holds.
 const ROW: &str = "a row is {\"query\": text, \"positive\": text} with an optional list \
                    \"negatives\" (anchor, document and negative are read, too)";
@@ -29,7 +32,7 @@ const DOCUMENT: &str = "a row is {\"document\": text}, or an API document";
 pub fn read_pairs<P: AsRef<Path>>(paths: &[P]) -> Result<PairSet, ToolsError> {
     let files = paths
         .iter()
-        .map(|path| JsonLines::open(path.as_ref()).map(JsonLines::with_unique_keys))
+        .map(|path| JsonLines::of_rows(path.as_ref()))
         .collect::<Result<Vec<_>, _>>()?;
     let mut set = PairSet::default();
     let mut faults = Faults::default();
@@ -74,8 +77,8 @@ fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
         Some(_) => fields.texts("negative")?,
         None => fields.texts("negatives")?,
     };
-    let query = either(["query", "anchor"])?;
-    let document = either(["positive", "document"])?;
+    let [query, document] = PAIR_FIELDS;
+    let (query, document) = (either(query)?, either(document)?);
     let id = fields.optional_text("id")?.unwrap_or(place);
     set.push_at(place, id.to_owned(), query, document, &negatives)
 }
@@ -102,7 +105,7 @@ pub fn read_documents(path: &Path) -> Result<Vec<PlacedText>, ToolsError> {
             })
             .collect());
     }
-    let lines = JsonLines::open(path)?.with_unique_keys();
+    let lines = JsonLines::of_rows(path)?;
     all_rows(lines.map(|line| {
         let (place, row) = line?;
         let text = text_of(&row).filter(|text| !text.trim().is_empty());
@@ -169,7 +172,7 @@ mod tests {
                 "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"a\"]}",
                 "a negative is the right document itself",
             ),
-            ("[1]", "the row is a list"),
+            ("[1]", "the file is one JSON array"),
             ("", "holds no new pairs"),
         ];
         for (text, expected) in faults {

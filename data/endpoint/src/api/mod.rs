@@ -119,7 +119,8 @@ impl HttpExecutor {
         let mut arguments = arguments.clone();
         arguments.retain(|_, value| !value.is_null());
         let operation = self.operation(given, &mut arguments)?;
-        let arguments = self.checked(&operation.document, arguments)?;
+        let is_sent_anyway = |name: &str| self.secrets.has(name);
+        let arguments = fitted_arguments(&operation.document, &arguments, &is_sent_anyway)?;
         let name = operation.document.call_name();
         let request = request::request(operation, &arguments);
         let request = request.map_err(|reason| format!("{name}: {reason}"))?;
@@ -145,44 +146,6 @@ impl HttpExecutor {
             arguments.entry(name).or_insert(Value::String(value));
         }
         Ok(&self.operations[position.ok_or_else(unknown)?])
-    }
-
-    /// The arguments as the declared types, without those that the configuration sends itself.
-    fn checked(
-        &self,
-        document: &ApiDocument,
-        arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, String> {
-        let name = document.call_name();
-        let mut checked = Map::new();
-        for (argument, value) in arguments {
-            let Some(parameter) = document.parameter(&argument) else {
-                let takes = parameters_taken(document);
-                return Err(format!("{name} has no parameter {argument:?}; {takes}"));
-            };
-            let value = fitted(parameter, &value).ok_or_else(|| {
-                let kind = &parameter.kind;
-                format!(
-                    "{name}: argument {argument:?} must be {kind}, got {}",
-                    shown(&value)
-                )
-            })?;
-            checked.insert(argument, value);
-        }
-        let mut given = checked.clone();
-        for parameter in document.parameters() {
-            if self.secrets.has(&parameter.name) {
-                checked.remove(&parameter.name);
-                given.insert(parameter.name.clone(), Value::Bool(true));
-            }
-        }
-        match missing_argument(document, &given) {
-            Some(parameter) => Err(format!(
-                "{name} needs {parameter:?}; {}",
-                parameters_taken(document)
-            )),
-            None => Ok(checked),
-        }
     }
 
     /// What a reply means for the call.
@@ -229,6 +192,55 @@ impl HttpExecutor {
             output: output.unwrap_or_default(),
             exception: Some(exception),
         }
+    }
+}
+
+/// The arguments of a call as values of the declared types, without nulls and without those of which
+/// `is_sent_anyway` says that nobody need give them.
+///
+/// # Errors
+///
+/// - an argument is not declared, cannot be of its type, or breaks its schema
+/// - a required one is missing
+pub(crate) fn fitted_arguments(
+    document: &ApiDocument,
+    arguments: &Map<String, Value>,
+    is_sent_anyway: &dyn Fn(&str) -> bool,
+) -> Result<Map<String, Value>, String> {
+    let name = document.call_name();
+    let mut checked = Map::new();
+    let given = arguments.iter().filter(|(_, value)| !value.is_null());
+    for (argument, value) in given {
+        let Some(parameter) = document.parameter(argument) else {
+            let takes = parameters_taken(document);
+            return Err(format!("{name} has no parameter {argument:?}; {takes}"));
+        };
+        let value = fitted(parameter, value).ok_or_else(|| {
+            let kind = &parameter.kind;
+            format!(
+                "{name}: argument {argument:?} must be {kind}, got {}",
+                shown(value)
+            )
+        })?;
+        checked.insert(argument.clone(), value);
+    }
+    document
+        .check_values(&checked, "arguments")
+        .map_err(|error| error.to_string())?;
+    let mut given = checked.clone();
+    for parameter in document
+        .parameters()
+        .filter(|one| is_sent_anyway(&one.name))
+    {
+        checked.remove(&parameter.name);
+        given.insert(parameter.name.clone(), Value::Bool(true));
+    }
+    match missing_argument(document, &given) {
+        Some(parameter) => Err(format!(
+            "{name} needs {parameter:?}; {}",
+            parameters_taken(document)
+        )),
+        None => Ok(checked),
     }
 }
 

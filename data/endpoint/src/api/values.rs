@@ -91,10 +91,8 @@ mod tests {
 
     fn fit(kind: &str, value: Value) -> Option<Value> {
         let parameter = ApiParameter {
-            name: "x".to_owned(),
             kind: kind.to_owned(),
-            description: String::new(),
-            default: Value::Null,
+            ..ApiParameter::new("x")
         };
         fitted(&parameter, &value)
     }

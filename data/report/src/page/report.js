@@ -36,7 +36,7 @@
     const readout = figure.querySelector(".readout");
     const steps = [...new Set(data.lines.flatMap((line) => line.points.map(([step]) => step)))];
     steps.sort((a, b) => a - b);
-    const hasTwoRuns = document.querySelectorAll("h1 .run-name").length > 1;
+    const hasSeveralRuns = document.querySelectorAll("h1 .run-name").length > 1;
     const cursor = span("cursor");
     const marks = data.lines.map((line) => span(`mark run${line.run}`));
     plot.append(cursor, ...marks);
@@ -63,7 +63,7 @@
         mark.style.left = `${across(at)}%`;
         mark.style.top = `${down(value)}%`;
         const row = span(`row run${line.run}`);
-        if (hasTwoRuns) row.append(span(`badge run${line.run}`, line.run === 0 ? "A" : "B"));
+        if (hasSeveralRuns) row.append(span(`badge run${line.run}`, String.fromCharCode(65 + line.run)));
         row.append(span("read", number(value)));
         if (at !== step) row.append(span("at", ` at step ${at.toLocaleString("en-US")}`));
         return row;

@@ -24,6 +24,11 @@ fn ids(samples: &[SampleView]) -> Vec<&str> {
     samples.iter().map(|sample| sample.id.as_str()).collect()
 }
 
+fn views(scores: Vec<(String, f64)>) -> Vec<SampleScoreView> {
+    let scores = scores.into_iter();
+    scores.map(|(name, value)| score(&name, value)).collect()
+}
+
 fn ranked(suite: &str, lines: &[Value]) -> Vec<SampleView> {
     ranked_with(suite, lines, &HashMap::new())
 }
@@ -33,10 +38,9 @@ fn ranked_with(suite: &str, lines: &[Value], rows: &HashMap<&str, &Row>) -> Vec<
     let evaluation = RankedEvaluation {
         suite,
         result: "step 4",
-        ranking_scores: &|line| {
-            let scores = info.ranking_scores(line);
-            scores.map(|(name, value)| score(name, value)).collect()
-        },
+        is_base: false,
+        ranking_scores: &|line| views(info.ranking_scores(line)),
+        scores: &|line| views(info.sample_scores(line)),
     };
     ranked_samples(evaluation, lines, rows)
 }
@@ -78,15 +82,21 @@ fn slot_is_ranked_by_schema_and_content_and_not_by_the_depth_of_its_gold() {
     assert!(
         ranks
             .iter()
-            .all(|rank| rank.name == "mean of schema validity and content similarity")
+            .all(|rank| rank.name == "mean of slot.schema_accuracy and slot.content_similarity")
     );
     assert_eq!(
         (ranks[0].value, ranks[2].value, ranks[5].value),
         (0.0, 0.5, 1.0)
     );
-    assert_eq!(samples[2].scores[0], score("schema", 0.0));
-    assert_eq!(samples[2].scores[1], score("content.f", 1.0));
-    assert!(samples[2].scores.contains(&score("strict_keys", 0.0)));
+    for of_line in [
+        score("slot.schema_accuracy", 0.0),
+        score("slot.content_similarity", 1.0),
+        score("slot.strict_keys_accuracy", 0.0),
+    ] {
+        assert!(samples[2].scores.contains(&of_line), "{of_line:?}");
+    }
+    let has_depth = |one: &SampleScoreView| one.name.contains("depth");
+    assert!(!samples[2].scores.iter().any(has_depth));
     assert!(samples.iter().all(|sample| sample.result == "step 4"));
 }
 
@@ -128,11 +138,11 @@ fn broken_rules_are_in_the_card_with_their_places() {
         samples,
         ..ReportRun::default()
     };
-    let page = render(&[run]).expect("a page");
+    let page = render(&[run], |_| None).expect("a page");
     for part in [
         "breaks type at &#x2f;nights",
         "breaks additionalProperties",
-        "ranked by <span>mean of schema validity and content similarity</span> <b>0.400</b>",
+        "ranked by <span>mean of slot.schema_accuracy and slot.content_similarity</span> <b>0.400</b>",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
@@ -140,9 +150,9 @@ fn broken_rules_are_in_the_card_with_their_places() {
     let many: Vec<Value> = (0..9)
         .map(|n| json!({"rule": "type", "path": n.to_string()}))
         .collect();
-    let notes = violations(&json!({"score": {"violations": many}}));
-    assert_eq!(notes.len(), MAX_VIOLATIONS + 1);
-    assert_eq!(notes[MAX_VIOLATIONS], "breaks its schema in 4 more places");
+    let notes = super::notes(&json!({"score": {"violations": many}}));
+    assert_eq!(notes.len(), MAX_RULES + 1);
+    assert_eq!(notes[MAX_RULES], "breaks rules in 4 more places");
 }
 
 #[test]
@@ -166,8 +176,11 @@ fn every_suite_is_ranked_by_its_own_scores() {
         ids(&samples),
         ["unread", "many calls", "not run", "won otherwise", "right"]
     );
-    assert_eq!(samples[2].rank, Some(score("partial", 0.25)));
-    assert_eq!(samples[3].rank, Some(score("mean of win and partial", 0.5)));
+    assert_eq!(samples[2].rank, Some(score("nestful.partial", 0.25)));
+    assert_eq!(
+        samples[3].rank,
+        Some(score("mean of nestful.win_strict and nestful.partial", 0.5))
+    );
     assert_eq!((&*samples[0].prompt, &*samples[0].gold), ("q", "g"));
 
     let toolqa = |uid: &str, scores: [bool; 3]| {
@@ -185,7 +198,10 @@ fn every_suite_is_ranked_by_its_own_scores() {
     assert_eq!(samples[0].notes, ["no output"]);
     assert_eq!(
         samples[1].rank,
-        Some(score("mean of exact match strict and contains", 0.5))
+        Some(score(
+            "mean of toolqa.exact_match_strict and toolqa.contains",
+            0.5
+        ))
     );
 
     let goat = |id: &str, ia: f64, delta_len: i64| {
@@ -205,8 +221,35 @@ fn every_suite_is_ranked_by_its_own_scores() {
     ];
     let samples = ranked("apibank", &lines);
     assert_eq!(ids(&samples), ["one of four", "two of four"]);
-    let rank = score("mean of right calls and ROUGE-L", 0.375);
+    let rank = score("mean of apibank.right_calls and apibank.rouge_l", 0.375);
     assert_eq!(samples[0].rank, Some(rank));
+}
+
+#[test]
+fn every_kind_of_answer_says_which_rule_it_breaks() {
+    let said = |line: &Value| notes(line).join("; ");
+    let faults = json!([{"rule": "missed_call", "message": "no call of tide"}]);
+    assert_eq!(
+        said(&json!({"score": {"faults": faults}})),
+        "breaks missed_call: no call of tide"
+    );
+    let other = json!({"score": {"violations": [], "exact_match": false}});
+    assert_eq!(
+        said(&other),
+        "breaks no rule of its schema; its values are not the gold's"
+    );
+    assert_eq!(said(&json!({"score": {"exact_match": true}})), "");
+    let unread = json!({"score": {"parse_error": true}});
+    assert!(said(&unread).contains("cannot be read"));
+    assert_eq!(
+        said(&json!({"score": {"win": "gold_fails"}})),
+        "not run: gold fails"
+    );
+    assert_eq!(
+        said(&json!({"status": "code_error"})),
+        "ended as code error"
+    );
+    assert_eq!(said(&json!({"status": "answered"})), "");
 }
 
 #[test]

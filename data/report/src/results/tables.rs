@@ -73,6 +73,13 @@ impl Block {
 }
 
 impl Entry {
+    /// What stands for null.
+    pub(super) fn none() -> Self {
+        Self::Text {
+            text: "none".to_owned(),
+        }
+    }
+
     pub(super) fn number(&self) -> Option<f64> {
         match self {
             Self::Count { n } => Some(*n as f64),
@@ -158,7 +165,7 @@ fn estimate(object: &Map<String, Value>) -> Option<Entry> {
 fn entry(value: &Value) -> Entry {
     let text = |text: &str| Entry::Text { text: cell(text) };
     match value {
-        Value::Null => text("none"),
+        Value::Null => Entry::none(),
         Value::Bool(true) => text("yes"),
         Value::Bool(false) => text("no"),
         Value::String(string) => text(string),

@@ -7,6 +7,10 @@ use tooltune_suites::slot::{SlotRow, score_dataset};
 use super::*;
 use crate::SuiteResult;
 
+fn words(name: &str) -> Option<&'static str> {
+    (name == "slot.sa").then_some("selection accuracy")
+}
+
 fn shown(results: &[&[(&str, Value)]]) -> Value {
     let run = |results: &&[(&str, Value)]| ReportRun {
         name: "r".to_owned(),
@@ -22,7 +26,7 @@ fn shown(results: &[&[(&str, Value)]]) -> Value {
         ..ReportRun::default()
     };
     let runs: Vec<ReportRun> = results.iter().map(run).collect();
-    let suites = suites(&runs).expect("objects");
+    let suites = suites(&runs, words).expect("objects");
     assert_eq!(suites.len(), 1);
     serde_json::to_value(&suites[0]).expect("serialisable")["tables"].clone()
 }
@@ -55,7 +59,7 @@ fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
     );
     assert_eq!(overall["rows"].as_array().map(Vec::len), Some(7));
     let cell = &overall["rows"][0]["cells"][0];
-    assert_eq!(overall["rows"][0]["name"], "JSON parses");
+    assert_eq!(overall["rows"][0]["name"], "slot.parse_rate");
     assert_eq!(
         (&cell["value"], &cell["interval"], &cell["n"]),
         (&json!("1.000"), &json!("1.000 to 1.000"), &json!("2"))
@@ -116,7 +120,7 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
     assert_eq!(
         (&rows[2]["name"], cells(2, "n")),
         (
-            &json!("calls beyond the gold's"),
+            &json!("slot.delta_len"),
             vec![json!("–"), json!("7"), json!("–")],
         )
     );
@@ -125,6 +129,25 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
         rows[0]["cells"][2]["source"],
         json!({"run": 1, "label": "best"})
     );
+}
+
+#[test]
+fn counts_are_no_metrics_and_stand_below_them() {
+    let metrics = |n: u64| {
+        json!({"n": 9, "loss": 0.5, "sa": {"value": 0.5}, "n_loss_rows": n,
+               "n_learned_tokens": 1_200, "finish_reasons": {"stop": 8, "length": 1}})
+    };
+    let tables = shown(&[&[("base", metrics(3)), ("best", metrics(4))]]);
+    let rows = tables[0]["rows"].as_array().expect("rows");
+    let names: Vec<&Value> = rows.iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["loss", "slot.sa"]);
+    assert_eq!(rows[1]["words"], "selection accuracy");
+    let counts = &tables[0]["counts"];
+    assert_eq!(counts[0]["text"], "n loss rows: 3, n learned tokens: 1,200");
+    assert_eq!(counts[1]["source"]["label"], "best");
+    // A table of counts alone is one.
+    let ends = tables[1]["rows"].as_array().expect("rows");
+    assert_eq!((ends.len(), &ends[0]["name"]), (2, &json!("stop")));
 }
 
 #[test]
@@ -149,9 +172,15 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
     };
     assert_eq!(of("goat")["rows"][0]["cells"][0]["value"], "0.500");
     let kinds = of("by_kind");
+    let names: Value = kinds["metrics"]
+        .as_array()
+        .expect("metrics")
+        .iter()
+        .map(|metric| metric["name"].clone())
+        .collect();
     assert_eq!(
-        (&kinds["label"], &kinds["metrics"]),
-        (&json!("kind"), &json!(["F", "scores.f"]))
+        (&kinds["label"], &names),
+        (&json!("kind"), &json!(["slot.f", "scores.f"]))
     );
     let values = &kinds["rows"][0]["cells"][0]["values"];
     assert_eq!(
@@ -190,7 +219,7 @@ fn metrics_that_are_no_object_are_an_error() {
         }],
         ..ReportRun::default()
     };
-    let error = suites(&[run]).expect_err("an array");
+    let error = suites(&[run], words).expect_err("an array");
     assert!(
         error
             .to_string()

@@ -4,13 +4,14 @@
 //! lets undeclared properties pass. In rows to learn from it is nearly always a misspelling; a tool
 //! that takes any argument says so with `additionalProperties`.
 
-use jsonschema::paths::{Location, LocationSegment};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::conversation::{Conversation, ToolCall};
-use super::error::{DataError, excerpt};
+use super::error::DataError;
 use super::validators::Validators;
-use crate::tools::{DeclaredBy, DeclaredNames, ToolsError, did_you_mean, json_type};
+use crate::faults::excerpt;
+use crate::tools::declared_schema::{Declared, declared_names, dotted, is_schema, typed};
+use crate::tools::{DeclaredBy, ToolsError, did_you_mean};
 
 /// Checks calls, with the compiled parameters of the tools of earlier rows kept.
 #[derive(Debug, Default)]
@@ -100,7 +101,7 @@ impl CallCheck {
         let Some(schema) = tool.parameters.filter(|schema| is_schema(schema)) else {
             return Ok(());
         };
-        declared_names(tool.name, schema).check(&call.arguments, field)?;
+        declared_names(tool.name, schema, DeclaredBy::RowTools).check(&call.arguments, field)?;
         let arguments = Value::Object(call.arguments.clone());
         let typed = typed(schema);
         let validator = self.validators.of(&tool.field, &typed).map_err(with_fix)?;
@@ -109,9 +110,14 @@ impl CallCheck {
                 field: format!("{field}{}", dotted(&fault.place)),
                 tool: tool.name.to_owned(),
                 reason: excerpt(&fault.reason),
+                by: DeclaredBy::RowTools,
             }));
         }
-        undeclared_inside(tool.name, schema, &arguments, field)
+        let declared = Declared {
+            called: tool.name,
+            by: DeclaredBy::RowTools,
+        };
+        Ok(declared.undeclared_inside(schema, &arguments, field)?)
     }
 }
 
@@ -152,7 +158,7 @@ impl DeclaredTool {
         } = tool(0, value)?;
         let schema = parameters.filter(|schema| is_schema(schema));
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        let names = schema.map(|schema| declared_names(name, schema));
+        let names = schema.map(|schema| declared_names(name, schema, DeclaredBy::RowTools));
         let (arguments, required) = match names {
             None => (None, Vec::new()),
             Some(names) => (names.only.map(owned), owned(names.required)),
@@ -163,95 +169,6 @@ impl DeclaredTool {
             arguments,
             required,
         })
-    }
-}
-
-/// What decides of arguments beside `properties`, so that they alone do not declare all.
-const OPENING: [&str; 12] = [
-    "$ref",
-    "$dynamicRef",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "dependentSchemas",
-    "else",
-    "if",
-    "oneOf",
-    "patternProperties",
-    "then",
-    "unevaluatedProperties",
-];
-
-/// Whether parameters are a JSON Schema of an object. Others are lists of parameters by name, as in
-/// xLAM's rows, or nothing.
-fn is_schema(parameters: &Value) -> bool {
-    let is_said = |keyword: &&str| parameters.get(keyword).is_some();
-    let has_type = parameters.get("type").is_some_and(|kind| !kind.is_object());
-    has_type || properties(parameters).is_some() || OPENING.iter().any(is_said)
-}
-
-fn properties(schema: &Value) -> Option<&Map<String, Value>> {
-    schema.get("properties")?.as_object()
-}
-
-/// The properties of a schema that has no others.
-fn only_properties(schema: &Value) -> Option<&Map<String, Value>> {
-    let is_open = |keyword: &&str| match schema.get(keyword) {
-        None => false,
-        Some(value) => *keyword != "additionalProperties" || *value != Value::Bool(false),
-    };
-    properties(schema).filter(|_| !OPENING.iter().any(is_open))
-}
-
-fn declared_names<'s>(called: &'s str, schema: &'s Value) -> DeclaredNames<'s> {
-    let names = |map: &'s Map<String, Value>| map.keys().map(String::as_str).collect();
-    let required = schema.get("required").and_then(Value::as_array);
-    DeclaredNames {
-        called,
-        only: only_properties(schema).map(names),
-        required: required
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect(),
-        by: DeclaredBy::RowTools,
-    }
-}
-
-/// The rule of undeclared arguments for the objects inside of a valid value.
-fn undeclared_inside(
-    called: &str,
-    schema: &Value,
-    value: &Value,
-    field: &str,
-) -> Result<(), DataError> {
-    match value {
-        Value::Object(fields) => {
-            DeclaredNames {
-                required: Vec::new(),
-                ..declared_names(called, schema)
-            }
-            .check(fields, field)?;
-            let declared = properties(schema);
-            for (name, value) in fields {
-                if let Some(schema) = declared.and_then(|declared| declared.get(name)) {
-                    undeclared_inside(called, schema, value, &format!("{field}.{name}"))?;
-                }
-            }
-            Ok(())
-        }
-        Value::Array(items) => {
-            let schema = schema
-                .get("items")
-                .filter(|_| schema.get("prefixItems").is_none());
-            for (item_idx, item) in items.iter().enumerate() {
-                if let Some(schema) = schema {
-                    undeclared_inside(called, schema, item, &format!("{field}[{item_idx}]"))?;
-                }
-            }
-            Ok(())
-        }
-        _ => Ok(()),
     }
 }
 
@@ -269,64 +186,4 @@ fn with_fix(error: DataError) -> DataError {
         },
         other => other,
     }
-}
-
-/// The schema with JSON Schema's words for types.
-fn typed(schema: &Value) -> Value {
-    let mut typed = schema.clone();
-    rename_types(&mut typed);
-    typed
-}
-
-/// Puts JSON Schema's words for types in the place of Python's and OpenAPI's, and takes out words
-/// that none of them has: `dict`, `float` and `any` stand in the tools of many public data sets.
-fn rename_types(schema: &mut Value) {
-    const NAMED: [&str; 5] = [
-        "$defs",
-        "definitions",
-        "dependentSchemas",
-        "patternProperties",
-        "properties",
-    ];
-    const VALUES: [&str; 5] = ["const", "default", "enum", "examples", "required"];
-    match schema {
-        Value::Array(schemas) => schemas.iter_mut().for_each(rename_types),
-        Value::Object(keywords) => {
-            if let Some(types) = keywords.get_mut("type") {
-                match renamed(types) {
-                    Some(renamed) => *types = renamed,
-                    None => drop(keywords.shift_remove("type")),
-                }
-            }
-            for (keyword, value) in keywords {
-                match value {
-                    Value::Object(schemas) if NAMED.contains(&keyword.as_str()) => {
-                        schemas.values_mut().for_each(rename_types);
-                    }
-                    _ if VALUES.contains(&keyword.as_str()) => {}
-                    inner => rename_types(inner),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// A type, or a list of some; `None` if a word is unknown.
-fn renamed(types: &Value) -> Option<Value> {
-    match types {
-        Value::String(word) if word == "null" => Some(types.clone()),
-        Value::String(word) => json_type(word).map(Value::from),
-        Value::Array(words) => words.iter().map(renamed).collect(),
-        other => Some(other.clone()),
-    }
-}
-
-/// A place in a value as fields are written, such as `.days[0]`.
-fn dotted(place: &Location) -> String {
-    let step = |segment: LocationSegment<'_>| match segment {
-        LocationSegment::Property(name) => format!(".{name}"),
-        LocationSegment::Index(idx) => format!("[{idx}]"),
-    };
-    place.into_iter().map(step).collect()
 }

@@ -153,6 +153,18 @@ pub enum DataError {
         call: usize,
     },
 
+    /// A call that documents are flat for has no flat form itself.
+    #[error(
+        "calls[{call}].arguments have no flat form: {reason}; raise data.flatten_slots where a list is \
+         longer, or take data.flatten out"
+    )]
+    NoFlatCall {
+        /// The call, from 0.
+        call: usize,
+        /// Why not.
+        reason: String,
+    },
+
     /// A retriever ranked a document that does not exist.
     #[error(
         "the retriever names document {position}, but there are {n_documents}; index the documents \
@@ -511,15 +523,6 @@ fn example_of(field: &str) -> &'static str {
     match field {
         "tool_calls" => "[{\"name\": ..., \"arguments\": {...}}]",
         _ => "[{\"type\": \"function\", \"function\": {...}}]",
-    }
-}
-
-/// The beginning of a text that may be as long as a row.
-pub(super) fn excerpt(text: &str) -> String {
-    const N_CHARACTERS: usize = 200;
-    match text.char_indices().nth(N_CHARACTERS) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

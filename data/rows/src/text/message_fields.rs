@@ -98,6 +98,22 @@ pub enum MessageFieldError {
         other: &'static str,
     },
 
+    /// The result of a call says that another tool gave it.
+    #[error(
+        "{field} is {name:?}, and the call with its tool_call_id, {call}, calls {called:?}; give the \
+         result the id of its own call, or the name of the tool that was called"
+    )]
+    ResultOfAnother {
+        /// Where the name is.
+        field: String,
+        /// The name that the result has.
+        name: String,
+        /// Where the call is.
+        call: String,
+        /// The tool that it calls.
+        called: String,
+    },
+
     /// A message has a field whose name is nearly that of a known one.
     #[error("{field} is no known field; did you mean {near:?}?")]
     Misspelled {

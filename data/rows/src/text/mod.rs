@@ -24,6 +24,7 @@ mod system;
 mod template;
 mod tokenizer;
 mod tokenizer_library;
+mod tool_results;
 mod validators;
 mod word_piece;
 
@@ -37,7 +38,7 @@ pub use error::DataError;
 pub use prompt::AskedPrompt;
 
 pub use formats::{
-    DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise,
+    DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, RowNotes, Unread, recognise,
     recognise_file,
 };
 pub use given_back::NotGivenBack;
@@ -59,6 +60,7 @@ pub use template::{
     Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
+pub use tool_results::{InMessages, ToolNotes};
 pub use word_piece::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
 
 pub use crate::faults::{Faults, all_rows};

@@ -17,14 +17,15 @@ use super::conversation::{
 };
 use super::error::DataError;
 use super::formats::{
-    DataFormat, FormatError, FormattedRow, NotRead, RecognisedFormat, Wrapping, foreign_row,
-    recognise, refuse_an_array, refuse_media, tools,
+    DataFormat, FormatError, FormattedRow, RecognisedFormat, RowNotes, Wrapping, foreign_row,
+    recognise, refuse_media, tools,
 };
 use super::slot::{GoldCheck, SlotRow};
 use super::slot_prompt::SlotPrompt;
+use super::tool_results::must_name_their_calls;
 use crate::json::{self, JsonError};
 use crate::lines::FileLines;
-use crate::read_error::ReadError;
+use crate::read_error::{ReadError, refuse_a_folder};
 use crate::regular_file;
 use crate::tools::{ToolsError, read_text};
 
@@ -110,14 +111,15 @@ fn standard_input() -> std::io::Result<File> {
 ///
 /// - the file cannot be opened
 ///
-/// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not one
-/// JSON object, a key that stands twice, an integer beyond 64 bits, a field that is missing or of
+/// The reader itself yields an error for a file without rows, one that is a JSON array or CSV, a line
+/// that is not UTF-8 or not one JSON object, a key that stands twice, an integer beyond 64 bits, a field that is missing or of
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
     let open = if path == Path::new(STANDARD_INPUT) {
         standard_input()
     } else {
+        refuse_a_folder(path)?;
         regular_file::open(path)
     };
     let file = open.map_err(|error| ReadError::unreadable(path, error))?;
@@ -130,7 +132,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
         is_done: false,
         gold_check: GoldCheck::default(),
         call_check: Some(CallCheck::default()),
-        not_read: NotRead::default(),
+        notes: RowNotes::default(),
     })
 }
 
@@ -145,7 +147,7 @@ pub struct RowReader {
     is_done: bool,
     gold_check: GoldCheck,
     call_check: Option<CallCheck>,
-    not_read: NotRead,
+    notes: RowNotes,
 }
 
 impl Iterator for RowReader {
@@ -202,9 +204,9 @@ impl RowReader {
         }
     }
 
-    /// What the rows so far have and their format does not read.
-    pub fn not_read(&self) -> &NotRead {
-        &self.not_read
+    /// What the rows so far have that their format does not read, and calls without results.
+    pub fn notes(&self) -> &RowNotes {
+        &self.notes
     }
 
     fn end_with(&mut self, error: DataError) -> DataError {
@@ -215,11 +217,8 @@ impl RowReader {
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, DataError> {
         let line = self.lines.next_line(ReadError::unreadable);
         let line = line.map_err(|error| DataError::from(error).at(&self.lines.place()))?;
-        if let Some(line) = &line
-            && self.lines.is_first()
-        {
-            refuse_an_array(line, self.lines.path())
-                .map_err(|error| DataError::from(error).at(&self.lines.place()))?;
+        if let Some(line) = &line {
+            self.lines.must_hold_rows(line)?;
         }
         Ok(line)
     }
@@ -242,14 +241,14 @@ impl RowReader {
         };
         self.must_be_of_the_format(&fields)?;
         refuse_media(&fields)?;
-        self.not_read.count_fields(id, self.format, &fields);
+        self.notes.not_read.count_fields(id, self.format, &fields);
         let row = match foreign_row(self.format, &fields) {
             Some(row) => row?,
             None if self.format == DataFormat::Slot => return self.slot_row(id, fields),
             None if self.format == DataFormat::Messages => messages(&fields)?,
             None => prompt_completion(&fields)?,
         };
-        self.not_read.count_types(id, &row.unknown_types);
+        self.notes.not_read.count_types(id, &row.unknown_types);
         self.conversation_row(id, row)
     }
 
@@ -299,9 +298,12 @@ impl RowReader {
             calls,
             ..
         } = row;
+        let calls_of = |message_idx: usize| calls[message_idx].clone();
         if let Some(call_check) = &mut self.call_check {
-            call_check.check(&conversation, |message_idx| calls[message_idx].clone())?;
+            call_check.check(&conversation, calls_of)?;
+            must_name_their_calls(&conversation, calls_of)?;
         }
+        self.notes.tools.count(id, &conversation, calls_of);
         Ok(Row {
             id: id.to_owned(),
             conversation,

@@ -6,9 +6,10 @@
 use serde_json::Value;
 
 use super::conversation::{Conversation, Message, Role};
-use super::error::{DataError, excerpt};
+use super::error::DataError;
 use super::slot_prompt::SlotPrompt;
 use super::validators::Validators;
+use crate::faults::excerpt;
 use crate::json::{self, Style};
 
 /// One row of the SLOT task.

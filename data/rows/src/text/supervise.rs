@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use super::error::{DataError, excerpt};
+use super::error::DataError;
 use super::mask::{MaskConfig, Straddle, TrainOn};
 use super::template::{RenderedText, Span, SpanKind, Turn};
 use super::tokenizer::{Encoded, Tokenizer};
+use crate::faults::excerpt;
 
 /// Loss weights of a row.
 #[derive(Debug)]

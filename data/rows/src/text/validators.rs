@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::error::{DataError, excerpt};
+use super::error::DataError;
+use crate::faults::excerpt;
 use crate::json_schema::{BoundedValidator, KeptBySchema};
 
 /// Compiled schemas by their text.

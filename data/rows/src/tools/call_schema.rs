@@ -3,16 +3,19 @@
 use serde_json::{Map, Value, json};
 
 use super::declared::json_type;
+use super::declared_schema::{only_properties, typed};
 use super::document::{ApiDocument, ApiParameter};
 
 impl ApiDocument {
     /// The schema of `{"name": ..., "arguments": {...}}`: the API's name, all required parameters,
     /// no unknown ones, in the order of the document, each of its type where the source's spelling
-    /// of the type is known, and any value where it is not.
+    /// of the type is known, and any value where it is not. A parameter with a schema keeps to it,
+    /// with no keys inside that it does not declare; keywords that no text can be held to while it
+    /// is written, such as `uniqueItems` and `not`, are left to whoever checks the call.
     pub fn call_schema(&self) -> Value {
         let properties: Map<String, Value> = self
             .parameters()
-            .map(|parameter| (parameter.name.clone(), parameter.schema()))
+            .map(|parameter| (parameter.name.clone(), parameter.call_schema()))
             .collect();
         let required: Vec<&str> = self
             .required_parameters
@@ -37,13 +40,80 @@ impl ApiDocument {
 }
 
 impl ApiParameter {
-    /// An array or object has any contents.
-    fn schema(&self) -> Value {
+    /// An array or object without a schema has any contents.
+    fn call_schema(&self) -> Value {
+        if let Some(schema) = &self.schema {
+            return enforceable(&typed(schema.value()));
+        }
         match json_type(&self.kind) {
             Some(name) => json!({"type": name}),
             None => json!({}),
         }
     }
+}
+
+/// Keywords that are not enforced in any spelling, or that say nothing of a value.
+const LEFT_TO_CHECKS: [&str; 18] = [
+    "$schema",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "dependentRequired",
+    "dependentSchemas",
+    "deprecated",
+    "description",
+    "else",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "propertyNames",
+    "then",
+    "title",
+    "uniqueItems",
+];
+
+/// A schema as a text is held to it while it is written: closed, and without what cannot be
+/// enforced.
+fn enforceable(schema: &Value) -> Value {
+    let Value::Object(keywords) = schema else {
+        return schema.clone();
+    };
+    let is_closed = only_properties(schema).is_some();
+    let mut made = Map::new();
+    for (keyword, value) in keywords {
+        let each = |values: &Map<String, Value>| -> Map<String, Value> {
+            let one = |(name, schema): (&String, &Value)| (name.clone(), enforceable(schema));
+            values.iter().map(one).collect()
+        };
+        match (keyword.as_str(), value) {
+            (name, _) if LEFT_TO_CHECKS.contains(&name) => {}
+            ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(all)) => {
+                made.insert(keyword.clone(), Value::Object(each(all)));
+            }
+            ("oneOf" | "anyOf", Value::Array(branches)) if !made.contains_key("anyOf") => {
+                made.insert(
+                    "anyOf".to_owned(),
+                    branches.iter().map(enforceable).collect(),
+                );
+            }
+            ("oneOf" | "anyOf", _) => {}
+            ("allOf" | "prefixItems", Value::Array(branches)) => {
+                made.insert(keyword.clone(), branches.iter().map(enforceable).collect());
+            }
+            ("items" | "additionalProperties", inner) => {
+                made.insert(keyword.clone(), enforceable(inner));
+            }
+            _ => {
+                made.insert(keyword.clone(), value.clone());
+            }
+        }
+    }
+    if is_closed {
+        made.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    Value::Object(made)
 }
 
 #[cfg(test)]
@@ -95,5 +165,23 @@ mod tests {
             );
         }
         assert!(!validator.is_valid(&json!({"name": "Harbour", "arguments": {}})));
+    }
+
+    #[test]
+    fn a_parameter_with_a_schema_is_closed_and_keeps_what_can_be_enforced() {
+        let schema = json!({"type": "object", "required": ["a"], "properties": {
+            "a": {"type": "array", "uniqueItems": true, "items": {"oneOf": [
+                {"type": "string", "description": "A name."}, {"type": "object"}]}},
+            "b": {"type": "object", "additionalProperties": {"type": "integer"}}}});
+        let document = json!({"api_name": "x", "required_parameters": [
+            {"name": "q", "type": "object", "schema": schema}]});
+        let document = ApiDocument::try_from(document).expect("a document");
+        assert_eq!(
+            document.call_schema()["properties"]["arguments"]["properties"]["q"],
+            json!({"type": "object", "required": ["a"], "properties": {
+                "a": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}},
+                "b": {"type": "object", "additionalProperties": {"type": "integer"}}},
+                "additionalProperties": false})
+        );
     }
 }

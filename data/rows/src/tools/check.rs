@@ -7,7 +7,6 @@ use super::catalogue::ApiCatalogue;
 use super::declared::{DeclaredBy, DeclaredNames, listed};
 use super::document::ApiDocument;
 use super::error::ToolsError;
-use super::fields::kind_of;
 use super::trajectory::{Trajectory, TrajectoryCall};
 
 impl Trajectory {
@@ -24,7 +23,7 @@ impl Trajectory {
     ///   a text is not known, so that it may be there
     /// - a call has an argument that its API does not take, or lacks one that the API requires
     ///   and has no default for
-    /// - an argument cannot be of the type that its API declares
+    /// - an argument cannot be of the type that its API declares, or breaks its JSON Schema
     pub fn check(&self, catalogue: &ApiCatalogue) -> Result<(), ToolsError> {
         self.check_meaning(catalogue)
             .map_err(|error| match self.id.as_str() {
@@ -119,26 +118,6 @@ impl ApiDocument {
             by: DeclaredBy::Documents,
         }
         .check(arguments, field)
-    }
-
-    /// Checks the values of arguments, which stand at `field`, against the types of the parameters.
-    fn check_values(&self, arguments: &Map<String, Value>, field: &str) -> Result<(), ToolsError> {
-        for (name, value) in arguments {
-            let Some(parameter) = self.parameter(name).filter(|p| !p.may_be(value)) else {
-                continue;
-            };
-            return Err(ToolsError::ArgumentOfOtherType {
-                field: format!("{field}.{name}"),
-                found: match value {
-                    Value::String(text) => format!("the text {text:?}"),
-                    Value::Number(number) => format!("the number {number}"),
-                    other => kind_of(other).to_owned(),
-                },
-                api: self.call_name(),
-                declared: parameter.kind.clone(),
-            });
-        }
-        Ok(())
     }
 }
 

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::ToolsError;
-use super::fields::Fields;
+use super::fields::{Fields, wrong_type};
+use super::parameter_schema::ParameterSchema;
 
 const LAYOUT: &str = "an API document needs api_name, and each of its parameters a name";
 
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 10] = [
     "category_name",
     "tool_name",
     "api_name",
@@ -21,6 +22,8 @@ const FIELDS: [&str; 8] = [
     "optional_parameters",
     "method",
     "output_description",
+    "operation_id",
+    "output_schema",
 ];
 
 /// One API.
@@ -44,6 +47,14 @@ pub struct ApiDocument {
     /// What it returns, where the source says so apart from the description.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub output_description: String,
+    /// The name that a specification gives the operation, such as `createOrder`; empty where there
+    /// is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub operation_id: String,
+    /// The JSON Schema of what it returns, where the source has one; that of an API which returns
+    /// nothing is `{"type": "null"}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
 }
 
 /// One parameter of an API.
@@ -59,6 +70,13 @@ pub struct ApiParameter {
     pub description: String,
     /// The value that stands for an absent argument; an empty text where there is none.
     pub default: Value,
+    /// The part of a request that it belongs to, as OpenAPI calls it: `path`, `query`, `header`,
+    /// `cookie`, or `body`; empty where the source does not say.
+    #[serde(rename = "in", skip_serializing_if = "String::is_empty")]
+    pub location: String,
+    /// The JSON Schema of its values, where the source says more of them than the type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<ParameterSchema>,
 }
 
 impl ApiDocument {
@@ -73,6 +91,8 @@ impl ApiDocument {
             optional_parameters: Vec::new(),
             method: String::new(),
             output_description: String::new(),
+            operation_id: String::new(),
+            output_schema: None,
         }
     }
 
@@ -117,6 +137,8 @@ impl ApiDocument {
             optional_parameters: parameters(&fields, "optional_parameters")?,
             method: text("method")?,
             output_description: text("output_description")?,
+            operation_id: text("operation_id")?,
+            output_schema: schema(&fields, "output_schema")?.cloned(),
         })
     }
 }
@@ -130,6 +152,18 @@ impl TryFrom<Value> for ApiDocument {
 }
 
 impl ApiParameter {
+    /// A parameter that has a name and nothing else.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: String::new(),
+            description: String::new(),
+            default: Value::from(""),
+            location: String::new(),
+            schema: None,
+        }
+    }
+
     fn from_value(value: &Value, place: &str) -> Result<Self, ToolsError> {
         let fields = Fields::new(value, place, LAYOUT)?;
         let name = fields.text("name")?;
@@ -148,6 +182,10 @@ impl ApiParameter {
                 .get("default")
                 .cloned()
                 .unwrap_or_else(|| Value::from("")),
+            location: text("in")?,
+            schema: schema(&fields, "schema")?
+                .cloned()
+                .map(ParameterSchema::new),
         })
     }
 }
@@ -157,6 +195,18 @@ impl TryFrom<Value> for ApiParameter {
 
     fn try_from(value: Value) -> Result<Self, ToolsError> {
         Self::from_value(&value, "")
+    }
+}
+
+/// A field that is a JSON Schema, if it is there.
+fn schema<'a>(fields: &Fields<'a>, name: &str) -> Result<Option<&'a Value>, ToolsError> {
+    match fields.get(name) {
+        Some(other) if !other.is_object() && !other.is_boolean() => Err(wrong_type(
+            &fields.place(name),
+            other,
+            "a JSON Schema: an object or a boolean",
+        )),
+        schema => Ok(schema),
     }
 }
 

@@ -121,6 +121,12 @@ pub enum ToolsError {
         name: String,
     },
 
+    /// A list of tools is one page of several.
+    #[error(
+        "the list has a nextCursor, so that tools are missing; give the tools of all pages in one list, or take them from the server: --command"
+    )]
+    MoreTools,
+
     /// A `$ref` leads nowhere.
     #[error("{pointer}: $ref {reference:?} {reason}; define it in the same document")]
     UnresolvedReference {
@@ -236,16 +242,31 @@ pub enum ToolsError {
         declared: String,
     },
 
-    /// An argument breaks the JSON Schema of its tool.
-    #[error(
-        "{field}: {tool} does not take this value: {reason}; {}", DeclaredBy::RowTools.fix_argument()
-    )]
+    /// An argument breaks the JSON Schema of its API or tool.
+    #[error("{field}: {tool} does not take this value: {reason}; {}", by.fix_argument())]
     ArgumentBreaksSchema {
         /// Where the argument is, such as `messages[1].tool_calls[0].arguments.days`.
         field: String,
-        /// The tool.
+        /// The API or tool.
         tool: String,
         /// What the validator says.
+        reason: String,
+        /// Who gives the schema.
+        by: DeclaredBy,
+    },
+
+    /// The schema of a parameter is no JSON Schema that values can be checked with.
+    #[error(
+        "the schema of parameter {parameter:?} of {api} is not usable: {pointer}: {reason}; fix it in the API's document, or take it out"
+    )]
+    BadParameterSchema {
+        /// The API's call name.
+        api: String,
+        /// The parameter.
+        parameter: String,
+        /// JSON pointer into the schema.
+        pointer: String,
+        /// What is wrong there.
         reason: String,
     },
 

@@ -10,6 +10,7 @@ mod catalogue;
 mod check;
 mod cut_output;
 mod declared;
+pub(crate) mod declared_schema;
 mod dialogues;
 mod document;
 mod endpoint;
@@ -17,6 +18,7 @@ mod error;
 mod fields;
 mod gold;
 mod import;
+mod parameter_schema;
 mod source;
 mod trajectory;
 mod trajectory_rows;
@@ -33,10 +35,12 @@ pub use gold::{
     GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
 };
 pub use import::{
-    ApiBankSet, ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,
-    RequestBodies, import_apibank, import_openapi, import_openapi_file, import_openapi_operations,
+    ApiBankSet, ApiOperation, ImportedApis, LeftOut, OperationBody, ParameterLocation,
+    ParameterPlace, ParameterStyle, RequestBodies, import_apibank, import_mcp_file,
+    import_mcp_tools, import_openapi, import_openapi_file, import_openapi_operations,
     import_openapi_operations_file, import_stabletoolbench,
 };
+pub use parameter_schema::ParameterSchema;
 pub use source::{JsonLines, TextLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{
@@ -46,6 +50,6 @@ pub use trajectory_rows::{
 
 pub use crate::lines::{ForeignFile, TooLong};
 
-pub(crate) use declared::{DeclaredNames, json_type};
+pub(crate) use declared::json_type;
 pub use error::did_you_mean;
 pub use fields::{Fields, kind_of};

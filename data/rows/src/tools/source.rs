@@ -14,7 +14,7 @@ use super::error::ToolsError;
 use crate::budgets::DOCUMENT_BYTES;
 use crate::json::{self, JsonError};
 use crate::lines::{FileLines, ForeignFile, Found, GZIP, TooLong, read_document};
-use crate::read_error::ReadError;
+use crate::read_error::{ReadError, refuse_a_folder};
 use crate::regular_file;
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
@@ -76,6 +76,7 @@ pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
 pub struct TextLines {
     lines: FileLines<Box<dyn BufRead + Send>>,
     is_done: bool,
+    are_rows: bool,
 }
 
 impl TextLines {
@@ -88,6 +89,22 @@ impl TextLines {
         Ok(Self {
             lines: FileLines::new(path, open(path)?),
             is_done: false,
+            are_rows: false,
+        })
+    }
+
+    /// Opens a file of rows; the first line of what is none, such as a JSON array or CSV, is an error
+    /// that says so.
+    ///
+    /// # Errors
+    ///
+    /// - as [`TextLines::open`], or the path leads to a folder
+    pub fn of_rows(path: &Path) -> Result<Self, ToolsError> {
+        refuse_a_folder(path)?;
+        let lines = Self::open(path)?;
+        Ok(Self {
+            are_rows: true,
+            ..lines
         })
     }
 
@@ -98,7 +115,11 @@ impl TextLines {
 
     fn next_line(&mut self) -> Result<Option<Vec<u8>>, ToolsError> {
         let line = self.lines.next_line(ReadError::unreadable_or_cut);
-        line.map_err(|error| ToolsError::from(error).at(self.lines.place()))
+        let line = line.map_err(|error| ToolsError::from(error).at(self.lines.place()))?;
+        if let Some(line) = line.as_ref().filter(|_| self.are_rows) {
+            self.lines.must_hold_rows(line)?;
+        }
+        Ok(line)
     }
 }
 
@@ -147,13 +168,17 @@ impl JsonLines {
         })
     }
 
-    /// Refuses a key that stands twice in one object, as befits rows that a person wrote.
-    #[must_use]
-    pub fn with_unique_keys(self) -> Self {
-        Self {
+    /// Opens a file of rows that a person wrote: a key that stands twice in one object is refused, and
+    /// so is what is no file of rows.
+    ///
+    /// # Errors
+    ///
+    /// - as [`TextLines::of_rows`]
+    pub fn of_rows(path: &Path) -> Result<Self, ToolsError> {
+        Ok(Self {
+            lines: TextLines::of_rows(path)?,
             parse: json::parse_unique,
-            ..self
-        }
+        })
     }
 
     /// The file.

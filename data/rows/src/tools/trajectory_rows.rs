@@ -30,7 +30,7 @@ use crate::read_error::ReadError;
 /// or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader {
-        lines: TextLines::open(path)?,
+        lines: TextLines::of_rows(path)?,
         n_rows: 0,
     })
 }
@@ -129,6 +129,11 @@ impl Iterator for TrajectoryReader {
 }
 
 impl TrajectoryReader {
+    /// The rows with their places as `file:line`, in order.
+    pub fn placed(mut self) -> impl Iterator<Item = Result<(String, Trajectory), ToolsError>> {
+        iter::from_fn(move || self.next_placed())
+    }
+
     /// The next row with its place as `file:line`.
     fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let Some(line) = self.lines.next() else {

@@ -8,6 +8,7 @@
 use serde_json::{Map, Value, json};
 
 use super::document::{ApiDocument, ApiParameter};
+use super::parameter_schema::ParameterSchema;
 
 impl ApiDocument {
     /// The text that the retriever embeds.
@@ -51,16 +52,17 @@ impl ApiDocument {
     ///
     /// The name is the call name, the type is the source's own word, and `required` stands only
     /// where it is true. `parameters` is always there, so that no model has to wonder; an empty
-    /// type or description is left out.
+    /// type or description is left out. What the schema of a list or an object says beside that
+    /// stands in `schema`.
     pub fn prompt_value(&self) -> Value {
         let mut parameters = Map::new();
         for parameter in &self.required_parameters {
-            let mut shown = described(parameter, parameter.kind.trim());
+            let mut shown = described_with_schema(parameter);
             shown.insert("required".to_owned(), Value::Bool(true));
             parameters.insert(parameter.name.clone(), Value::Object(shown));
         }
         for parameter in &self.optional_parameters {
-            let shown = described(parameter, parameter.kind.trim());
+            let shown = described_with_schema(parameter);
             parameters
                 .entry(parameter.name.clone())
                 .or_insert(Value::Object(shown));
@@ -75,14 +77,14 @@ impl ApiDocument {
     /// The tool as chat templates take it: `{"type": "function", "function": {"name",
     /// "description", "parameters"}}` with a JSON schema for the parameters.
     ///
-    /// Types become the seven of JSON schema by [`ApiParameter::schema_type`].
+    /// Types become the seven of JSON schema by [`ApiParameter::schema_type`], unless the parameter
+    /// has a schema of its own.
     pub fn tool_spec(&self) -> Value {
         let mut properties = Map::new();
         for parameter in self.parameters() {
-            let shown = described(parameter, parameter.schema_type());
             properties
                 .entry(parameter.name.clone())
-                .or_insert(Value::Object(shown));
+                .or_insert_with(|| parameter.described_schema());
         }
         let required: Vec<&str> = self
             .required_parameters
@@ -115,6 +117,23 @@ impl ApiDocument {
 }
 
 impl ApiParameter {
+    /// The JSON Schema of the values with the description, as tools show it.
+    pub fn described_schema(&self) -> Value {
+        let mut shown = described(self, self.schema_type());
+        match self.schema.as_ref().map(ParameterSchema::value) {
+            Some(Value::Object(schema)) => {
+                if !schema.contains_key("type") {
+                    shown.shift_remove("type");
+                }
+                shown.extend(schema.clone());
+            }
+            // `true` and `false` have no room for a description.
+            Some(schema) => return schema.clone(),
+            None => {}
+        }
+        Value::Object(shown)
+    }
+
     /// The type in the words of JSON schema; what is not known is a `string`.
     ///
     /// Read without case, up to a bracket or blank: `NUMBER`, `float` and `double` are `number`,
@@ -142,6 +161,29 @@ fn described(parameter: &ApiParameter, kind: &str) -> Map<String, Value> {
     let description = one_line(&parameter.description);
     if !description.is_empty() {
         shown.insert("description".to_owned(), Value::from(description));
+    }
+    shown
+}
+
+fn described_with_schema(parameter: &ApiParameter) -> Map<String, Value> {
+    let mut shown = described(parameter, parameter.kind.trim());
+    let schema = parameter.schema.as_ref().map(ParameterSchema::value);
+    let Some(Value::Object(schema)) = schema else {
+        return shown;
+    };
+    // The values and forms of scalars are told by their descriptions.
+    let inner = ["properties", "items", "prefixItems", "additionalProperties"];
+    let forms = ["allOf", "anyOf", "oneOf"];
+    let has_parts = inner
+        .iter()
+        .chain(&forms)
+        .any(|key| schema.contains_key(*key));
+    if has_parts {
+        let mut schema = schema.clone();
+        if schema.get("type").and_then(Value::as_str) == Some(parameter.kind.trim()) {
+            schema.shift_remove("type");
+        }
+        shown.insert("schema".to_owned(), Value::Object(schema));
     }
     shown
 }
@@ -179,10 +221,9 @@ mod tests {
 
     fn parameter(name: &str, kind: &str, description: &str) -> ApiParameter {
         ApiParameter {
-            name: name.to_owned(),
             kind: kind.to_owned(),
             description: description.to_owned(),
-            default: Value::from(""),
+            ..ApiParameter::new(name)
         }
     }
 

@@ -264,8 +264,9 @@ const N_SHOWN_TOOLS: usize = 10;
 /// Renders a summary as Markdown in per cent: a line with this name for all turns, one for each number
 /// of wanted calls, and a second table by schema depth and by the most frequent tools.
 pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
-    let mut table = "| run | n | right % | exact % | name % | arguments % | valid % | malformed % \
-                     | invented % | unwanted % | missed % | extra % |\n\
+    let mut table = "| calls | n | right % | exact % | name % | arguments % | valid % \
+                     | malformed_rate % | invented_rate % | unwanted_rate % | missed_rate % \
+                     | extra_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     let mut line = |name: &str, metrics: &CallsMetrics| {
@@ -276,7 +277,7 @@ pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
     for group in &summary.by_n_calls {
         line(&format!("{name}, calls {}", group.group), &group.metrics);
     }
-    table.push_str("\n| calls | n | name % | arguments % | exact % |\n|---|--:|--:|--:|--:|\n");
+    table.push_str("\n| calls of | n | name % | arguments % | exact % |\n|---|--:|--:|--:|--:|\n");
     let depths = summary.by_schema_depth.iter();
     let depths = depths.map(|group| (format!("schema depth {}", group.group), group));
     let tools = summary.by_tool.iter().take(N_SHOWN_TOOLS);

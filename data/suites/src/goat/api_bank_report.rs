@@ -48,17 +48,37 @@ impl ApiBankScore {
         gold_response: &str,
         success: Option<bool>,
     ) -> Self {
-        let sample = ApiBankSample {
-            pred: outcome.calls.iter().map(ApiBankCall::from).collect(),
-            gold: gold_calls.iter().map(ApiBankCall::from).collect(),
-        };
+        let pred = outcome.calls.iter().map(ApiBankCall::from).collect();
+        let score = Self::of_answer(pred, &outcome.response, gold_calls, gold_response);
+        Self {
+            success,
+            parse_error: score.parse_error || !outcome.failures.is_empty(),
+            ..score
+        }
+    }
+
+    /// Scores the gold as any answer is scored; whether it solves the query, only a judge says.
+    pub fn of_gold(gold_calls: &[GoldCall], gold_response: &str) -> Self {
+        let pred = gold_calls.iter().map(ApiBankCall::from).collect();
+        Self::of_answer(pred, gold_response, gold_calls, gold_response)
+    }
+
+    /// Scores calls and an answer that could be read.
+    fn of_answer(
+        pred: Vec<ApiBankCall>,
+        response: &str,
+        gold_calls: &[GoldCall],
+        gold_response: &str,
+    ) -> Self {
+        let gold = gold_calls.iter().map(ApiBankCall::from).collect();
+        let sample = ApiBankSample { pred, gold };
         let (n_pred, n_gold, n_right) = sample.counts();
         let (path, gold_path) = sample.names();
         let delta_len = n_pred as i64 - n_gold as i64;
         let mut is_too_long = false;
         let mut rouge = |of: fn(&str, &str) -> Option<f64>| {
             (!gold_response.is_empty()).then(|| {
-                let score = of(&outcome.response, gold_response);
+                let score = of(response, gold_response);
                 is_too_long |= score.is_none();
                 score.unwrap_or(0.0)
             })
@@ -73,8 +93,8 @@ impl ApiBankScore {
             delta_len: (n_gold > 0).then_some(delta_len),
             rouge_l,
             rouge_l_plain,
-            success,
-            parse_error: is_too_long || !outcome.failures.is_empty(),
+            success: None,
+            parse_error: is_too_long,
         }
     }
 
@@ -193,8 +213,9 @@ impl ApiBankReport {
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
 /// a run does not have is a dash.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table = "| run | n | judged | SR % | with gold calls | CP % | ΔLen | correctness % \
-                     | sample accuracy % | with gold answer | ROUGE-L % | parse errors % |\n\
+    let mut table = "| apibank | n | judged | sr % | with gold calls | correct_path % | delta_len \
+                     | correctness % | sample_accuracy % | with gold answer | rouge_l % \
+                     | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {
@@ -273,6 +294,25 @@ mod tests {
         assert!(accuracy > 30.0 && is_near(report.sample_accuracy, accuracy));
         assert_eq!((report.n_call_samples, report.n_response_samples), (3, 0));
         assert_eq!(report.rouge_l, None);
+    }
+
+    /// A ROUGE of letters and digits finds nothing in an answer without any.
+    #[test]
+    fn the_gold_has_a_ceiling_where_its_answer_has_no_words() {
+        let golds = [
+            gold("ToolSearcher", json!("x")),
+            gold("tide", json!({"m": 2})),
+        ];
+        let ceilings = |response: &str| {
+            let score = ApiBankScore::of_gold(&golds, response);
+            let report = ApiBankReport::new(&[score]).expect("a score");
+            crate::goat::APIBANK.ceilings(|name| report.value(name))
+        };
+        assert_eq!(ceilings("Low water is at six."), []);
+        assert_eq!(ceilings(""), []);
+        let found = ceilings("六点");
+        let names: Vec<(&str, f64)> = found.iter().map(|one| (one.metric, one.value)).collect();
+        assert_eq!(names, [("rouge_l_plain", 0.0)]);
     }
 
     #[test]

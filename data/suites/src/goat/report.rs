@@ -162,7 +162,7 @@ fn columns(score: &GoatScore) -> [f64; 5] {
 /// number that a run does not have is a dash.
 pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
     let mut table =
-        "| run | n | SA % | IA % | IA strict % | judged | SR % | CP % | ΔLen | parse errors % |\n\
+        "| goat | n | sa % | ia % | ia_strict % | judged | sr % | correct_path % | delta_len | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
             .to_owned();
     for (name, report) in reports {

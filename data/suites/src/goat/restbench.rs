@@ -41,12 +41,31 @@ impl RestBenchScore {
         success: Option<bool>,
         endpoints: &Endpoints,
     ) -> Result<Self, GoatError> {
-        let pred: Vec<String> = outcome
-            .path
-            .iter()
-            .map(|name| endpoints.normalize(name))
-            .collect();
-        let gold: Vec<String> = gold.iter().map(|name| endpoints.normalize(name)).collect();
+        let path: Vec<&str> = outcome.path.iter().map(String::as_str).collect();
+        let score = Self::of_path(&path, gold, endpoints)?;
+        Ok(Self {
+            delta_len: outcome.calls.len() as i64 - gold.len() as i64,
+            success,
+            parse_error: !outcome.failures.is_empty(),
+            ..score
+        })
+    }
+
+    /// Scores the gold path as any path is scored; whether it solves the query, only a judge says.
+    ///
+    /// # Errors
+    ///
+    /// - there is no gold call
+    pub fn of_gold(gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
+        Self::of_path(gold, gold, endpoints)
+    }
+
+    /// Scores the names of calls that all could be read.
+    fn of_path(pred: &[&str], gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
+        let normalized = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| endpoints.normalize(name)).collect()
+        };
+        let (pred, gold) = (normalized(pred), normalized(gold));
         let calls = |names: &[String]| -> Vec<Call> {
             let call = |name: &String| Call {
                 name: name.clone(),
@@ -56,10 +75,10 @@ impl RestBenchScore {
         };
         Ok(Self {
             sa: selection_accuracy(&calls(&pred), &calls(&gold)),
-            delta_len: outcome.calls.len() as i64 - gold.len() as i64,
+            delta_len: pred.len() as i64 - gold.len() as i64,
             correct_path: correct_path(&pred, &[gold])?,
-            success,
-            parse_error: !outcome.failures.is_empty(),
+            success: None,
+            parse_error: false,
         })
     }
 }
@@ -139,7 +158,7 @@ impl RestBenchReport {
 /// Renders reports as a Markdown table, a line for each with its name; a number that a run does
 /// not have is a dash.
 pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
-    let mut table = "| run | n | CP % | ΔLen | judged | SR % | SA % | parse errors % |\n\
+    let mut table = "| restbench | n | correct_path % | delta_len | judged | sr % | sa % | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {
@@ -193,6 +212,21 @@ mod tests {
         assert_eq!(
             RestBenchScore::of(&outcome(&[]), &[], None, &none),
             Err(GoatError::EmptyGold)
+        );
+    }
+
+    /// A gold path is the best there is, whatever names the specification has.
+    #[test]
+    fn the_gold_path_has_no_ceiling() {
+        let endpoints = Endpoints::new(["GET /berth/{berth_id}", "GET /tides"]);
+        let gold = ["GET /tides", "GET /berth/{id}", "GET /not/there"];
+        let score = RestBenchScore::of_gold(&gold, &endpoints).expect("a gold path");
+        let report = RestBenchReport::new(&[score]).expect("a score");
+        let ceilings = crate::goat::RESTBENCH.ceilings(|name| report.value(name));
+        assert_eq!(ceilings, []);
+        assert_eq!(
+            score,
+            RestBenchScore::of(&outcome(&gold), &gold, None, &endpoints).expect("scored")
         );
     }
 

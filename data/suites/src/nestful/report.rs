@@ -228,8 +228,8 @@ fn groups<K: Ord>(
 /// for each depth and each pattern. A number that a run does not have is a dash; so are the macro
 /// F1 of groups, which have too few classes.
 pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
-    let mut table = "| run | n | F1 function % | F1 parameter % | partial % | full % | win % \
-                     | win strict % | n executed | parse errors % |\n\
+    let mut table = "| nestful | n | f1_function % | f1_parameter % | partial % | full % \
+                     | win_official % | win_strict % | executed | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {

@@ -12,6 +12,14 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     name: "nestful",
     about: "NESTFUL: questions to sequences of calls that use each other's results.",
     metrics: &NestfulReport::NAMES,
+    words: &[
+        ("partial", "partial matches of calls"),
+        ("full", "full matches of sequences"),
+        ("win_official", "win rate by the published rules"),
+        ("win_strict", "win rate"),
+        ("alternate_trajectory", "wins by another sequence"),
+        ("parse_error_rate", "unreadable answers"),
+    ],
     flat_metrics: &[],
     lower_is_better: &["parse_error_rate", "steps"],
     default_metric: "nestful.win_strict",
@@ -19,7 +27,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     operations: super::operations::OPERATIONS,
     metrics_mark: "win_strict",
     // A sequence wins or does not, which partial matches of names and arguments refine.
-    ranked_by: &[more("win").by(win_strict), more("partial")],
+    ranked_by: &[more("win_strict").by(win_strict), more("partial")],
     own_files: &[],
     // Sequences have the first two, loops the last one.
     samples: &[SampleScores {
@@ -31,8 +39,8 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             more("full"),
             more("win_official").by(|line| win(line)?.official().map(indicator)),
             more("win_strict").by(win_strict),
-            less("parse_error"),
-            less("n_steps"),
+            less("parse_error_rate").from("parse_error"),
+            less("steps").from("n_steps"),
         ],
     }],
 };

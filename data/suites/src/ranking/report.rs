@@ -167,26 +167,20 @@ impl RetrievalReport {
     }
 }
 
-/// Measures that a table shows, as positions in [`RetrievalMetrics::NAMES`], and their headings.
-const SHOWN: [(usize, &str); 6] = [
-    (0, "Recall@GT"),
-    (3, "Recall@5"),
-    (5, "accuracy@1"),
-    (9, "MRR@10"),
-    (10, "nDCG@10"),
-    (11, "MAP@100"),
-];
+/// Measures that a table shows, as positions in [`RetrievalMetrics::NAMES`].
+const SHOWN: [usize; 6] = [0, 3, 5, 9, 10, 11];
 
 /// Renders reports as a Markdown table in per cent, a line for each with its name.
 pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
-    let headings = SHOWN.map(|(_, heading)| format!("{heading} %")).join(" | ");
+    let headings = SHOWN.map(|at| format!("{} %", RetrievalMetrics::<f64>::NAMES[at]));
+    let headings = headings.join(" | ");
     let mut table = format!(
-        "| run | n | {headings} |\n|---|--:|{}\n",
+        "| retrieval | n | {headings} |\n|---|--:|{}\n",
         "--:|".repeat(SHOWN.len())
     );
     for (name, report) in reports {
         let columns = report.metrics.columns();
-        let cells = SHOWN.map(|(at, _)| {
+        let cells = SHOWN.map(|at| {
             let Estimate { value, low, high } = columns[at];
             format!(
                 "{:.1} [{:.1}, {:.1}]",
@@ -257,7 +251,7 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(
-            lines[0].starts_with("| run | n | Recall@GT % | Recall@5 % |"),
+            lines[0].starts_with("| retrieval | n | recall_at_gt % | recall_at_5 % |"),
             "{table}"
         );
         assert_eq!(

@@ -10,6 +10,12 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     name: "retrieval",
     about: "Queries to a ranking of documents, with the retriever.",
     metrics: &RetrievalMetrics::<f64>::NAMES,
+    words: &[
+        ("recall_at_gt", "recall at the number of golds"),
+        ("mrr_at_10", "MRR at 10"),
+        ("ndcg_at_10", "NDCG at 10"),
+        ("map_at_100", "MAP at 100"),
+    ],
     flat_metrics: &[],
     lower_is_better: &[],
     default_metric: "retrieval.recall_at_5",

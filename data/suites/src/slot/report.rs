@@ -7,29 +7,17 @@ use serde::Serialize;
 
 use super::dataset::{DatasetScore, GroupMean};
 use super::row::Metrics;
+use super::suite::SUITE;
 use crate::bootstrap::Estimate;
 
-/// What a table calls each metric, in the order of [`Metrics::NAMES`].
-const LABELS: [&str; 7] = [
-    "JSON parses",
-    "schema accuracy",
-    "schema accuracy, strict keys",
-    "content similarity",
-    "exact-match F",
-    "exact match",
-    "mean of schema and content",
-];
-
-/// Metrics that are shown again for each depth, as positions in [`LABELS`].
+/// Metrics that are shown again for each depth, as positions in [`Metrics::NAMES`].
 const DEPTH_COLUMNS: [usize; 4] = [1, 2, 3, 4];
 
 /// One line of the table: a metric over all rows or over those of one depth.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReportRow {
-    /// Name of the metric, such as `schema_accuracy`.
+    /// Key of the metric, such as `schema_accuracy`.
     pub metric: &'static str,
-    /// What a reader calls it.
-    pub label: &'static str,
     /// Depth of the gold values; absent for the line over all rows.
     pub depth: Option<usize>,
     /// Number of rows behind the line, of the run that has more.
@@ -74,10 +62,9 @@ impl From<GroupMean> for Cell {
 /// Lines up two scores: every metric over all rows, then the main ones by depth.
 pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<ReportRow> {
     let (old, new) = (before.overall.columns(), after.overall.columns());
-    let mut rows: Vec<ReportRow> = (0..LABELS.len())
+    let mut rows: Vec<ReportRow> = (0..Metrics::<f64>::NAMES.len())
         .map(|column| ReportRow {
             metric: Metrics::<f64>::NAMES[column],
-            label: LABELS[column],
             depth: None,
             n: before.n.max(after.n),
             before: Some(old[column].into()),
@@ -114,7 +101,6 @@ fn depth_row(
     let (before, after) = (at_depth(before), at_depth(after));
     ReportRow {
         metric: Metrics::<f64>::NAMES[column],
-        label: LABELS[column],
         depth: Some(depth),
         n: before
             .iter()
@@ -130,16 +116,17 @@ fn depth_row(
 impl ReportRow {
     /// The line's texts: metric, rows, before, after, gain in percentage points.
     pub fn texts(&self) -> [String; 5] {
-        let label = match self.depth {
-            None => self.label.to_owned(),
-            Some(depth) => format!("{}, depth {depth}", self.label),
+        let name = SUITE.metric(self.metric);
+        let name = match self.depth {
+            None => name,
+            Some(depth) => format!("{name}, depth {depth}"),
         };
         let gain = match (self.before, self.after) {
             (Some(before), Some(after)) => format!("{:+.1}", 100.0 * (after.value - before.value)),
             _ => DASH.to_owned(),
         };
         [
-            label,
+            name,
             self.n.to_string(),
             percent(self.before),
             percent(self.after),
@@ -202,21 +189,21 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "JSON parses | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "schema accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "schema accuracy, strict keys | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "content similarity | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "exact-match F | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "exact match | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "mean of schema and content | 2 | 0.0 [0.0, 0.0] | 75.0 [50.0, 100.0] | +75.0",
-                "schema accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "schema accuracy, strict keys, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "content similarity, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "exact-match F, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "schema accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "schema accuracy, strict keys, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "content similarity, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
-                "exact-match F, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+                "slot.parse_rate | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.schema_accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.strict_keys_accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.content_similarity | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "slot.exact_match_f | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "slot.exact_match | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "slot.mean | 2 | 0.0 [0.0, 0.0] | 75.0 [50.0, 100.0] | +75.0",
+                "slot.schema_accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.strict_keys_accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.content_similarity, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.exact_match_f, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.schema_accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.strict_keys_accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "slot.content_similarity, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+                "slot.exact_match_f, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
             ]
         );
     }
@@ -233,7 +220,7 @@ mod tests {
             "{table}"
         );
         assert!(
-            table.contains("| content similarity, depth 2 | 1 | - | 0.0 [0.0, 0.0] | - |\n"),
+            table.contains("| slot.content_similarity, depth 2 | 1 | - | 0.0 [0.0, 0.0] | - |\n"),
             "{table}"
         );
     }

@@ -9,6 +9,19 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     name: "slot",
     about: "Text to JSON by schema.",
     metrics: &Metrics::<f64>::NAMES,
+    words: &[
+        ("parse_rate", "JSON parses"),
+        ("schema_accuracy", "valid under the schema"),
+        (
+            "strict_keys_accuracy",
+            "valid with exactly the declared keys",
+        ),
+        ("content_similarity", "content similarity"),
+        ("exact_match_f", "F of equal values"),
+        ("exact_match", "equal to the gold"),
+        ("mean", "mean of schema accuracy and content similarity"),
+        ("malformed_rate", "flat answers that are no form"),
+    ],
     flat_metrics: &["malformed_rate"],
     lower_is_better: &["malformed_rate"],
     default_metric: "slot.mean",
@@ -28,20 +41,24 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         id: "id",
         mark: "parses",
         measures: &[
-            more("parses"),
-            more("schema"),
-            more("strict_keys"),
-            more("content.precision"),
-            more("content.recall"),
-            more("content.f"),
-            more("exact.precision"),
-            more("exact.recall"),
-            more("exact.f"),
+            more("parse_rate").from("parses"),
+            more("schema_accuracy").from("schema"),
+            more("strict_keys_accuracy").from("strict_keys"),
+            more("content_precision").from("content.precision"),
+            more("content_recall").from("content.recall"),
+            more("content_similarity").from("content.f"),
+            more("exact_match_precision").from("exact.precision"),
+            more("exact_match_recall").from("exact.recall"),
+            more("exact_match_f").from("exact.f"),
             more("exact_match"),
-            less("malformed")
+            less("malformed_rate")
                 .by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
         ],
-    }], // The mean that chooses checkpoints.
-    ranked_by: &[more("schema"), more("content.f")],
+    }],
+    // The mean that chooses checkpoints.
+    ranked_by: &[
+        more("schema_accuracy").from("schema"),
+        more("content_similarity").from("content.f"),
+    ],
     own_files: &[],
 };

@@ -45,6 +45,6 @@ pub use rows::{TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions}
 pub use run::{ToolQaRun, ToolQaSample};
 pub use schema::infer_schema;
 pub use schemas::Schemas;
-pub use score_predictions::{ScoreOptions, score_predictions};
+pub use score_predictions::{ScoreOptions, gold_numbers, score_predictions};
 pub use setting::Setting;
 pub use suite::SUITE;

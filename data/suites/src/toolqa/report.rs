@@ -110,7 +110,7 @@ impl ToolQaNumbers {
     ];
 
     /// The numbers of at least one score.
-    fn new(scores: &[ToolQaScore]) -> Self {
+    pub(super) fn new(scores: &[ToolQaScore]) -> Self {
         let is_unread = |score: &ToolQaScore| score.status == AnswerStatus::NoCode;
         let rows: Vec<[f64; 4]> = scores
             .iter()
@@ -210,7 +210,7 @@ fn grouped<'a>(
 /// Renders a report as a Markdown table, in per cent: a line over all samples, then one for each
 /// type, endpoint and metric.
 pub fn toolqa_table(report: &ToolQaReport) -> String {
-    let mut table = "| samples | n | exact match % | strict numbers % | contains % | judged % \
+    let mut table = "| toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
                      | no code | code errors | context exceeded |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();

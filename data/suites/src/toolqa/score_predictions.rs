@@ -11,7 +11,7 @@ use tooltune_endpoint::in_parallel;
 use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extract_code};
 use super::error::ToolQaError;
 use super::predictions::ToolQaPrediction;
-use super::report::{AnswerStatus, ToolQaScore};
+use super::report::{AnswerStatus, ToolQaNumbers, ToolQaScore};
 use super::rows::{ToolQaRow, only_once};
 use super::run::{ToolQaRun, ToolQaSample};
 use super::setting::Setting;
@@ -114,6 +114,21 @@ fn paired<'a>(
         }),
         None => Ok(pairs),
     }
+}
+
+/// What the gold answers score as answers; none without rows. A judge is not asked.
+pub fn gold_numbers(rows: &[ToolQaRow]) -> Option<ToolQaNumbers> {
+    let score = |row: &ToolQaRow| {
+        let answer = Value::from(row.gold_answer.as_str());
+        ToolQaScore::of(
+            row.metric,
+            &row.gold_answer,
+            &answer,
+            AnswerStatus::Answered,
+        )
+    };
+    let scores: Vec<ToolQaScore> = rows.iter().map(score).collect();
+    (!scores.is_empty()).then(|| ToolQaNumbers::new(&scores))
 }
 
 /// How an output becomes an answer.

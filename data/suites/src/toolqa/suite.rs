@@ -13,6 +13,13 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     name: "toolqa",
     about: "Questions about outputs of tools, to answers or to functions that find them.",
     metrics: &ToolQaNumbers::NAMES,
+    words: &[
+        ("exact_match", "exact matches"),
+        ("exact_match_strict", "exact matches, numbers strictly"),
+        ("contains", "answers that contain the gold"),
+        ("judged", "right by the judge"),
+        ("parse_error_rate", "answers without code"),
+    ],
     flat_metrics: &[],
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
@@ -31,7 +38,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 more("exact_match_strict"),
                 more("contains"),
                 more("judged"),
-                less("parse_error").by(|line| {
+                less("parse_error_rate").by(|line| {
                     let status = AnswerStatus::deserialize(line.get("status")?).ok()?;
                     Some(indicator(status == AnswerStatus::NoCode))
                 }),
@@ -46,7 +53,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                     let gold = TaskType::deserialize(line.get("task_type")?).ok()?;
                     Some(indicator(named_type(line)? == Some(gold)))
                 }),
-                less("parse_error").by(|line| Some(indicator(named_type(line)?.is_none()))),
+                less("parse_error_rate").by(|line| Some(indicator(named_type(line)?.is_none()))),
             ],
         },
     ],

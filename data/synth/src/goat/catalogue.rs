@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
 use tooltune_rows::tools::{ApiDocument, ApiParameter};
 
 use super::SemanticEdge;
@@ -46,23 +45,21 @@ impl Entry {
             self.api.parameters.iter().partition(|p| p.is_required());
         ApiDocument {
             category_name: self.tool.category.clone(),
-            tool_name: self.tool.name.clone(),
-            api_name: self.api.name.clone(),
             api_description: self.api.does.clone(),
             required_parameters: required.into_iter().map(describe).collect(),
             optional_parameters: optional.into_iter().map(describe).collect(),
             method: "GET".to_owned(),
             output_description: self.api.returns.clone(),
+            ..ApiDocument::new(self.tool.name.clone(), self.api.name.clone())
         }
     }
 }
 
 fn describe(parameter: &Parameter) -> ApiParameter {
     ApiParameter {
-        name: parameter.name.clone(),
         kind: parameter.kind.json_type.spelled().to_owned(),
         description: parameter.description.clone(),
-        default: json!(""),
+        ..ApiParameter::new(parameter.name.clone())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finds the edges from outputs of APIs to the parameters of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
 use super::similarity::ApiTexts;
@@ -19,11 +19,31 @@ pub struct Edge {
     pub parameter: usize,
 }
 
+/// Why there is an edge.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ground<'a> {
+    /// How alike the texts of output and parameter are: their cosine.
+    pub score: f32,
+    /// The field of the output that fills the parameter, such as `results[].id`; empty where the
+    /// output is described as a whole.
+    pub field: &'a str,
+}
+
+/// A ground whose field stands in a list, since many edges come from one field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct KeptGround {
+    score: f32,
+    field: u32,
+}
+
 /// A directed graph with several edges between two APIs, one for each parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DependencyGraph {
     names: Vec<String>,
     edges: Vec<Edge>,
+    /// Why there is each edge, where that is known, in their order.
+    grounds: Vec<Option<KeptGround>>,
+    fields: Vec<String>,
 }
 
 impl DependencyGraph {
@@ -36,11 +56,25 @@ impl DependencyGraph {
     /// - two APIs have one name
     /// - an edge is out of range, or leads from an API to itself
     pub fn new(apis: &[(String, usize)], edges: &[Edge]) -> Result<Self, GraphError> {
+        let edges = edges.iter().map(|edge| (*edge, None));
+        Self::with_grounds(apis, &edges.collect::<Vec<_>>())
+    }
+
+    /// The same with why there is each edge, where that is known; of an edge that comes twice the
+    /// first ground counts.
+    ///
+    /// # Errors
+    ///
+    /// - those of [`DependencyGraph::new`]
+    pub fn with_grounds(
+        apis: &[(String, usize)],
+        edges: &[(Edge, Option<Ground<'_>>)],
+    ) -> Result<Self, GraphError> {
         let mut distinct = BTreeSet::new();
         if let Some((name, _)) = apis.iter().find(|(name, _)| !distinct.insert(name)) {
             return Err(GraphError::DuplicateName { name: name.clone() });
         }
-        for (edge_idx, edge) in edges.iter().enumerate() {
+        for (edge_idx, (edge, _)) in edges.iter().enumerate() {
             let fault = match (apis.get(edge.source), apis.get(edge.target)) {
                 (None, _) | (_, None) => "names an API that is not there",
                 _ if edge.source == edge.target => "leads from an API to itself",
@@ -56,10 +90,20 @@ impl DependencyGraph {
                 fault,
             });
         }
-        let edges: BTreeSet<Edge> = edges.iter().copied().collect();
+        let mut fields = Fields::default();
+        let mut kept: Vec<(Edge, Option<KeptGround>)> = Vec::with_capacity(edges.len());
+        for (edge, ground) in edges {
+            let ground = ground.map(|ground| fields.kept(ground)).transpose()?;
+            kept.push((*edge, ground));
+        }
+        kept.sort_by_key(|(edge, _)| *edge);
+        kept.dedup_by_key(|(edge, _)| *edge);
+        let (edges, grounds) = kept.into_iter().unzip();
         Ok(Self {
             names: apis.iter().map(|(name, _)| name.clone()).collect(),
-            edges: edges.into_iter().collect(),
+            edges,
+            grounds,
+            fields: fields.names,
         })
     }
 
@@ -78,16 +122,30 @@ impl DependencyGraph {
         if n_complete_edges(&sizes) > MAX_EDGES as u128 {
             return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
         }
-        let edges: Vec<Edge> = complete_edges(&sizes).collect();
-        Self::of_texts(apis, &edges)
+        let edges = complete_edges(&sizes).map(|edge| (edge, None));
+        Self::of_texts(apis, &edges.collect::<Vec<_>>())
     }
 
-    pub(super) fn of_texts(apis: &[ApiTexts], edges: &[Edge]) -> Result<Self, GraphError> {
+    pub(super) fn of_texts(
+        apis: &[ApiTexts],
+        edges: &[(Edge, Option<Ground<'_>>)],
+    ) -> Result<Self, GraphError> {
         let apis: Vec<(String, usize)> = apis
             .iter()
             .map(|api| (api.name.clone(), api.inputs.len()))
             .collect();
-        Self::new(&apis, edges)
+        Self::with_grounds(&apis, edges)
+    }
+
+    /// Why there is an edge, where that is known.
+    pub fn ground(&self, edge: &Edge) -> Option<Ground<'_>> {
+        let position = self.edges.binary_search(edge).ok()?;
+        let kept = self.grounds.get(position).copied().flatten()?;
+        let field = self.fields.get(usize::try_from(kept.field).ok()?)?;
+        Some(Ground {
+            score: kept.score,
+            field,
+        })
     }
 
     /// The APIs' names, by position.
@@ -116,6 +174,32 @@ impl DependencyGraph {
     }
 }
 
+/// Fields by their position in a list.
+#[derive(Default)]
+struct Fields<'a> {
+    names: Vec<String>,
+    positions: HashMap<&'a str, u32>,
+}
+
+impl<'a> Fields<'a> {
+    fn kept(&mut self, ground: Ground<'a>) -> Result<KeptGround, GraphError> {
+        let too_many = |_| GraphError::TooManyEdges { limit: MAX_EDGES };
+        let field = match self.positions.get(ground.field) {
+            Some(position) => *position,
+            None => {
+                let position = u32::try_from(self.names.len()).map_err(too_many)?;
+                self.names.push(ground.field.to_owned());
+                self.positions.insert(ground.field, position);
+                position
+            }
+        };
+        Ok(KeptGround {
+            score: ground.score,
+            field,
+        })
+    }
+}
+
 fn complete_edges(sizes: &[usize]) -> impl Iterator<Item = Edge> {
     (0..sizes.len()).flat_map(move |source| {
         let targets = (0..sizes.len()).filter(move |target| *target != source);
@@ -137,13 +221,14 @@ pub fn n_complete_edges(parameters_per_api: &[usize]) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::similarity::OutputField;
     use super::*;
 
     fn texts(sizes: &[usize]) -> Vec<ApiTexts> {
         let api = |(idx, n): (usize, &usize)| ApiTexts {
             name: format!("api{idx}"),
             inputs: vec!["a port".to_owned(); *n],
-            output: "a tide".to_owned(),
+            outputs: vec![OutputField::whole("a tide")],
         };
         sizes.iter().enumerate().map(api).collect()
     }

@@ -3,12 +3,17 @@
 //! The filter needs no complete graph: each pair is looked at and forgotten, so that memory is that
 //! of the edges kept. It favours recall, since costlier filters follow.
 //! The decision to question: what is compared with what. The paper lets a model write both
-//! descriptions; here they are taken from the document as it stands, see [`ApiTexts`].
+//! descriptions; here they are taken from the document as it stands, see [`ApiTexts`]. An API that
+//! says which fields it returns gives these, each on its own, and one that returns nothing gives
+//! nothing, whatever its description says.
 
+use std::collections::HashSet;
+
+use serde_json::Value;
 use tooltune_rows::tools::{ApiDocument, ApiParameter};
 use tooltune_suites::{Embeddings, EncoderError, SentenceEncoder};
 
-use super::dependencies::{DependencyGraph, Edge, MAX_EDGES};
+use super::dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES};
 use super::error::GraphError;
 
 /// How a parameter is described.
@@ -51,8 +56,28 @@ pub struct ApiTexts {
     pub name: String,
     /// In(n, k): the description of each parameter, the required ones first.
     pub inputs: Vec<String>,
-    /// Out(n): the description of what it returns.
-    pub output: String,
+    /// Out(n): what it returns, each field on its own where a schema says which there are; none of
+    /// an API that returns nothing.
+    pub outputs: Vec<OutputField>,
+}
+
+/// A part of what an API returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputField {
+    /// Where it stands, such as `results[].id`; empty for the whole.
+    pub path: String,
+    /// What describes it.
+    pub text: String,
+}
+
+impl OutputField {
+    /// An output that is described as a whole.
+    pub fn whole(text: impl Into<String>) -> Self {
+        Self {
+            path: String::new(),
+            text: text.into(),
+        }
+    }
 }
 
 /// Stands in a description before the text on what is returned, in StableToolBench's layout.
@@ -67,42 +92,116 @@ const CHOICES: &str = "One of: ";
 const MAX_OUTPUT_CHARS: usize = 600;
 
 impl ApiTexts {
-    /// Reads a document; of the output's description the first 600 characters.
+    /// Reads a document. Where it has an `output_schema`, its fields are the outputs, described as
+    /// parameters are; else the output is described as a whole, by the first 600 characters of its
+    /// description.
     pub fn of(document: &ApiDocument, rule: TextRule) -> Self {
-        let description = document.api_description.as_str();
-        let returned = || match document.output_description.as_str() {
-            "" => description
-                .rsplit_once(RETURNS)
-                .map_or(description, |(_, output)| output),
-            output => output,
+        let fields = document.output_schema.as_ref();
+        let outputs = match fields.map(|schema| output_fields(schema, rule.parameter)) {
+            Some(fields) => fields,
+            None => vec![OutputField::whole(described_output(document, rule))],
         };
-        let output = match rule.output {
-            OutputText::Returned => returned(),
-            OutputText::Description => description,
-        };
-        let mut output: String = output.chars().take(MAX_OUTPUT_CHARS).collect();
-        // A summary that stands alone is closed as one before a description is.
-        if rule.output == OutputText::Description && !output.contains(['.', '!', '?']) {
-            output.push('.');
-        }
         Self {
             name: document.call_name(),
             inputs: document
                 .parameters()
                 .map(|parameter| rule.parameter.of(parameter))
                 .collect(),
-            output,
+            outputs,
         }
     }
 }
 
+/// What the words of a document say of its output.
+fn described_output(document: &ApiDocument, rule: TextRule) -> String {
+    let description = document.api_description.as_str();
+    let returned = || match document.output_description.as_str() {
+        "" => description
+            .rsplit_once(RETURNS)
+            .map_or(description, |(_, output)| output),
+        output => output,
+    };
+    let output = match rule.output {
+        OutputText::Returned => returned(),
+        OutputText::Description => description,
+    };
+    let mut output: String = output.chars().take(MAX_OUTPUT_CHARS).collect();
+    // A summary that stands alone is closed as one before a description is.
+    if rule.output == OutputText::Description && !output.contains(['.', '!', '?']) {
+        output.push('.');
+    }
+    output
+}
+
+/// The scalars of an output's schema, by their places; those of several forms, each once.
+fn output_fields(schema: &Value, rule: ParameterText) -> Vec<OutputField> {
+    let mut gathered = Gathered {
+        rule,
+        fields: Vec::new(),
+        paths: HashSet::new(),
+    };
+    gathered.gather(schema, "", "");
+    gathered.fields
+}
+
+struct Gathered {
+    rule: ParameterText,
+    fields: Vec<OutputField>,
+    paths: HashSet<String>,
+}
+
+impl Gathered {
+    /// `name` is the key of the part, with that of the object around it.
+    fn gather(&mut self, schema: &Value, path: &str, name: &str) {
+        let mut has_parts = false;
+        for (key, property) in properties(schema) {
+            has_parts = true;
+            let gap = if path.is_empty() { "" } else { "." };
+            let around = name.rsplit(' ').next().unwrap_or_default();
+            let inner = format!("{around} {key}");
+            self.gather(property, &format!("{path}{gap}{key}"), inner.trim());
+        }
+        if let Some(items) = schema.get("items") {
+            has_parts = true;
+            self.gather(items, &format!("{path}[]"), name);
+        }
+        for form in ["allOf", "anyOf", "oneOf"] {
+            let branches = schema.get(form).and_then(Value::as_array);
+            for branch in branches.into_iter().flatten() {
+                has_parts = true;
+                self.gather(branch, path, name);
+            }
+        }
+        let is_nothing = schema.get("type").is_some_and(|kind| kind == "null");
+        if has_parts || is_nothing || schema == &Value::Bool(false) {
+            return;
+        }
+        if self.paths.insert(path.to_owned()) {
+            let description = schema.get("description").and_then(Value::as_str);
+            let text = self.rule.of_words(name, description.unwrap_or_default());
+            self.fields.push(OutputField {
+                path: path.to_owned(),
+                text: text.chars().take(MAX_OUTPUT_CHARS).collect(),
+            });
+        }
+    }
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.into_iter().flatten()
+}
+
 impl ParameterText {
     fn of(self, parameter: &ApiParameter) -> String {
-        let name = &parameter.name;
         // The values that a parameter may take are not what it means.
         let meaning = parameter.description.split(CHOICES).next();
-        match (self, meaning.unwrap_or_default().trim_end()) {
-            (_, "") => name.clone(),
+        self.of_words(&parameter.name, meaning.unwrap_or_default().trim_end())
+    }
+
+    fn of_words(self, name: &str, meaning: &str) -> String {
+        match (self, meaning) {
+            (_, "") => name.to_owned(),
             (Self::Description, meaning) => meaning.to_owned(),
             (Self::NameAndDescription, meaning) => format!("{name}: {meaning}"),
         }
@@ -130,7 +229,8 @@ impl DependencyGraph {
         if !(-1.0..=1.0).contains(&threshold) {
             return Err(GraphError::BadThreshold { threshold });
         }
-        let outputs = apis.iter().map(|api| api.output.as_str());
+        let outputs = apis.iter().flat_map(|api| &api.outputs);
+        let outputs = outputs.map(|field| field.text.as_str());
         let inputs = apis.iter().flat_map(|api| &api.inputs).map(String::as_str);
         let embeddings = Embeddings::of(outputs.chain(inputs), encoder)?;
         let unit = |text: &str| -> Result<Vec<f32>, GraphError> {
@@ -144,21 +244,43 @@ impl DependencyGraph {
             .collect::<Result<_, GraphError>>()?;
         let mut edges = Vec::new();
         for (source, api) in apis.iter().enumerate() {
-            let output = unit(&api.output)?;
-            let near = parameters.iter().filter(|(target, _, input)| {
-                *target != source && f64::from(dot(&output, input)) >= threshold
-            });
-            edges.extend(near.map(|(target, parameter, _)| Edge {
-                source,
-                target: *target,
-                parameter: *parameter,
-            }));
+            let outputs = api.outputs.iter();
+            let outputs = outputs.map(|field| Ok((field.path.as_str(), unit(&field.text)?)));
+            let outputs = outputs.collect::<Result<Vec<_>, GraphError>>()?;
+            for (target, parameter, input) in &parameters {
+                if *target == source {
+                    continue;
+                }
+                let Some(ground) = nearest(&outputs, input) else {
+                    continue;
+                };
+                if f64::from(ground.score) >= threshold {
+                    let edge = Edge {
+                        source,
+                        target: *target,
+                        parameter: *parameter,
+                    };
+                    edges.push((edge, Some(ground)));
+                }
+            }
             if edges.len() > MAX_EDGES {
                 return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
             }
         }
         Self::of_texts(apis, &edges)
     }
+}
+
+/// The output that is most like an input, the first of those that are alike.
+fn nearest<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
+    let mut best: Option<Ground<'a>> = None;
+    for (field, output) in outputs {
+        let score = dot(output, input);
+        if best.is_none_or(|best| score > best.score) {
+            best = Some(Ground { score, field });
+        }
+    }
+    best
 }
 
 /// Every parameter as (API, position, description).
@@ -219,11 +341,64 @@ mod tests {
         output: OutputText::Returned,
     };
 
+    fn whole(document: &ApiDocument, rule: TextRule) -> String {
+        match ApiTexts::of(document, rule).outputs.as_slice() {
+            [field] if field.path.is_empty() => field.text.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_output_with_a_schema_is_its_fields_and_nothing_is_nothing() {
+        let mut tide = document("Tides. Returns: Cancelled", "Cancelled");
+        let fields = |tide: &ApiDocument, parameter| {
+            let rule = TextRule {
+                parameter,
+                ..RETURNED
+            };
+            let fields = ApiTexts::of(tide, rule).outputs.into_iter();
+            fields
+                .map(|field| (field.path, field.text))
+                .collect::<Vec<_>>()
+        };
+        let owned = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
+                .collect::<Vec<_>>()
+        };
+        tide.output_schema = Some(json!({"type": "object", "properties": {
+            "port": {"type": "object", "properties": {
+                "id": {"type": "integer", "description": "Number of the port."}}},
+            "times": {"type": "array", "items": {"anyOf": [
+                {"type": "null"}, {"type": "object", "properties": {"low": {"type": "string"}}}]}},
+            "unit": {"type": "string"}}}));
+        assert_eq!(
+            fields(&tide, ParameterText::NameAndDescription),
+            owned(&[
+                ("port.id", "port id: Number of the port."),
+                ("times[].low", "times low"),
+                ("unit", "unit"),
+            ])
+        );
+        assert_eq!(
+            fields(&tide, ParameterText::Description)[0],
+            ("port.id".to_owned(), "Number of the port.".to_owned())
+        );
+        tide.output_schema = Some(json!({"type": "null"}));
+        assert_eq!(fields(&tide, ParameterText::Description), []);
+        let apis = [ApiTexts::of(&tide, RETURNED), apis().remove(1)];
+        let graph = DependencyGraph::by_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
+        assert!(
+            graph.edges().iter().all(|edge| edge.source == 1),
+            "{graph:?}"
+        );
+    }
+
     #[test]
     fn texts_are_taken_from_the_document() {
-        let output = |description: &str, output: &str| {
-            ApiTexts::of(&document(description, output), RETURNED).output
-        };
+        let output =
+            |description: &str, output: &str| whole(&document(description, output), RETURNED);
         assert_eq!(
             output("Tides. Returns: Times of low water.", ""),
             "Times of low water."
@@ -246,15 +421,15 @@ mod tests {
         listed.required_parameters[0].description += " One of: Emden, Ulm.";
         let texts = ApiTexts::of(&listed, named);
         assert_eq!(texts.inputs, ["port: Name of the port.", "day"]);
-        assert_eq!(texts.output, "Tides. Returns: x");
-        assert_eq!(ApiTexts::of(&document("Tides", ""), named).output, "Tides.");
+        assert_eq!(whole(&listed, named), "Tides. Returns: x");
+        assert_eq!(whole(&document("Tides", ""), named), "Tides.");
     }
 
     fn apis() -> Vec<ApiTexts> {
         let api = |name: &str, inputs: &[&str], output: &str| ApiTexts {
             name: name.to_owned(),
             inputs: inputs.iter().map(ToString::to_string).collect(),
-            output: output.to_owned(),
+            outputs: vec![OutputField::whole(output)],
         };
         vec![
             api("find", &["Name of the port."], "The number of the port."),
@@ -278,10 +453,17 @@ mod tests {
             parameter: 0,
         };
         assert!(kept(0.5).edges().contains(&near), "{:?}", kept(0.5));
-        assert_eq!(
-            kept(-1.0),
-            DependencyGraph::complete(&apis()).expect("small")
+        let ground = kept(0.5)
+            .ground(&near)
+            .map(|ground| (ground.score, ground.field.to_owned()));
+        let (score, field) = ground.expect("a ground");
+        assert!(
+            (0.5..1.0).contains(&score) && field.is_empty(),
+            "{score} {field}"
         );
+        let complete = DependencyGraph::complete(&apis()).expect("small");
+        assert_eq!(kept(-1.0).edges(), complete.edges());
+        assert_eq!(complete.ground(&near), None);
         assert_eq!(kept(1.0).edges(), []);
         let thresholds = [-1.0, 0.0, 0.2, 0.4, 0.6];
         let counts = thresholds.map(|threshold| kept(threshold).edges().len());

@@ -8,9 +8,15 @@ use tooltune_rows::text::{Message, Role, Row};
 /// Measures the conversations of rows.
 pub fn conversation_statistics(rows: &[Row], count_tokens: TokenCount<'_>) -> FileStatistics {
     let mut measures = Measures::default();
-    let mut n_by_role = [0; 4];
+    let mut n_by_role = [0; 5];
     let (mut n_calls, mut n_with_tools) = (0, 0);
-    const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Tool];
+    const ROLES: [Role; 5] = [
+        Role::System,
+        Role::Developer,
+        Role::User,
+        Role::Assistant,
+        Role::Tool,
+    ];
     for row in rows {
         let conversation = &row.conversation;
         let messages = &conversation.messages;
@@ -38,6 +44,8 @@ pub fn conversation_statistics(rows: &[Row], count_tokens: TokenCount<'_>) -> Fi
     }
     let mut counts = vec![Count::new("rows", rows.len())];
     let by_role = n_by_role.into_iter().zip(ROLES);
+    // Few rows have messages of the developer.
+    let by_role = by_role.filter(|(n, role)| *n > 0 || *role != Role::Developer);
     counts.extend(by_role.map(|(n, role)| Count::new(format!("{} messages", role.as_str()), n)));
     counts.push(Count::new("calls", n_calls));
     counts.push(Count::new("rows with tools", n_with_tools));

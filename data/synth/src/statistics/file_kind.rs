@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tooltune_agents::pairs::PAIR_FIELDS;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise};
 use tooltune_rows::tools::{JsonLines, ToolsError};
 use tooltune_suites::OwnFile;
@@ -18,6 +19,8 @@ pub enum FileKind {
     OfSuite(&'static OwnFile),
     /// Rows of one of the other formats.
     Rows(DataFormat),
+    /// A query with a right document: what a retriever learns from.
+    Pairs,
 }
 
 impl FileKind {
@@ -27,7 +30,7 @@ impl FileKind {
     ///
     /// - the file cannot be read, or its first row is no JSON
     pub fn of_file(path: &Path) -> Result<Option<Self>, ToolsError> {
-        match JsonLines::open(path)?.next() {
+        match JsonLines::of_rows(path)?.next() {
             None => Ok(None),
             Some(line) => Ok(Self::of_row(&line?.1)),
         }
@@ -38,7 +41,17 @@ impl FileKind {
         if let Some(file) = OwnFile::of_row(fields) {
             return Some(Self::OfSuite(file));
         }
-        Some(match recognise(fields).ok()? {
+        let is_text = |names: &[&str; 2]| {
+            names
+                .iter()
+                .any(|name| fields.get(*name).is_some_and(Value::is_string))
+        };
+        let found = match recognise(fields) {
+            Ok(found) => found,
+            Err(_) if PAIR_FIELDS.iter().all(is_text) => return Some(Self::Pairs),
+            Err(_) => return None,
+        };
+        Some(match found {
             RecognisedFormat::Trajectories => Self::Trajectories,
             RecognisedFormat::Rows(DataFormat::Slot) => Self::Slot,
             RecognisedFormat::Rows(format) => Self::Rows(format),
@@ -87,6 +100,15 @@ mod tests {
                 json!({"prompt": "", "completion": ""}),
                 Some(FileKind::Rows(DataFormat::PromptCompletion)),
             ),
+            (
+                json!({"query": "q", "positive": "d"}),
+                Some(FileKind::Pairs),
+            ),
+            (
+                json!({"anchor": "q", "document": "d", "negative": "n"}),
+                Some(FileKind::Pairs),
+            ),
+            (json!({"query": "q", "positive": 1}), None),
             (json!({"text": "a"}), None),
             (json!([1]), None),
         ] {

@@ -7,6 +7,7 @@
 
 mod conversations;
 mod file_kind;
+mod pairs;
 mod trajectories;
 
 use serde::Serialize;
@@ -14,11 +15,15 @@ use serde_json::Value;
 
 pub use conversations::conversation_statistics;
 pub use file_kind::FileKind;
+pub use pairs::pair_statistics;
 pub use trajectories::trajectory_statistics;
 
 use tooltune_rows::json::{Style, dumps, json_complexity};
 use tooltune_rows::statistics::{MeasureStatistics, summarise};
 use tooltune_rows::text::{DataError, SlotPrompt, slot_completion};
+
+/// The measures of complexity, which stand first in the table.
+pub const N_COMPLEXITY: usize = 7;
 
 /// Names of the measures, in the order of the table: D.3's seven, then lengths.
 const NAMES: [&str; 14] = [

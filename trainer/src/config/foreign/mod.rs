@@ -4,12 +4,15 @@
 //! they are left out. Nothing is carried over silently: what no table knows is listed, too.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tooltune_hub::RepoKind;
 
 use super::document::Table;
+use super::fetch_hint::fetch_hint;
 
 /// A trainer with its keys.
 #[derive(Debug, Deserialize)]
@@ -247,7 +250,10 @@ impl Translation {
                     "a data set of a hub, or a file of another kind: fetch it, and write its rows as \
                      JSON Lines",
                 );
-                self.to_do.push(format!("{path} in {}: {why}", rule.to));
+                let hint = fetch_hint(RepoKind::Dataset, Path::new(path));
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                self.to_do
+                    .push(format!("{path} in {}: {why}{hint}", rule.to));
             }
             files.push(path.to_owned());
         }
@@ -267,6 +273,11 @@ impl Translation {
             self.to_do
                 .push("data.train: name the JSON Lines files to learn from".to_owned());
             self.add("data", "train", json!(["data/train.jsonl"]));
+        }
+        let model = self.settings.get("model");
+        let model = model.and_then(|model| model["model_name_or_path"].as_str());
+        if let Some(hint) = model.and_then(|path| fetch_hint(RepoKind::Model, Path::new(path))) {
+            self.to_do.push(format!("model.model_name_or_path: {hint}"));
         }
         if !has(&self.settings, "model", "model_name_or_path") {
             self.to_do.push(
@@ -397,8 +408,9 @@ fn shown(value: &Value) -> String {
 }
 
 /// The arguments of a command line, as in a shell script: `--key value`, `--key=value`, `--flag` and
-/// `--list a b`. Words before the first argument are passed over.
-pub fn arguments(text: &str) -> Map<String, Value> {
+/// `--list a b`. Words before the first argument are passed over; nothing where the text is no words of
+/// a shell: a quote is not closed, or the text ends with a backslash.
+pub fn arguments(text: &str) -> Option<Map<String, Value>> {
     let mut found = Map::new();
     let mut key: Option<String> = None;
     let mut values: Vec<String> = Vec::new();
@@ -413,7 +425,9 @@ pub fn arguments(text: &str) -> Map<String, Value> {
             found.insert(key.replace('-', "_"), value);
         }
     };
-    for word in words(text) {
+    // A continued line parts no words.
+    let text = text.replace("\r\n", "\n").replace("\\\n", "");
+    for word in shlex::split(&text)? {
         match word.strip_prefix("--") {
             Some(named) => {
                 end(&mut key, &mut values);
@@ -428,37 +442,7 @@ pub fn arguments(text: &str) -> Map<String, Value> {
         }
     }
     end(&mut key, &mut values);
-    found
-}
-
-/// The words of a shell script: quotes hold words together, comments and the ends of lines part them.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote: Option<char> = None;
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        match (quote, character) {
-            (Some(open), character) if character == open => quote = None,
-            (Some(_), character) => word.get_or_insert_default().push(character),
-            (None, '"' | '\'') => {
-                quote = Some(character);
-                word.get_or_insert_default();
-            }
-            (None, '\\') if characters.peek() == Some(&'\n') => {
-                characters.next();
-            }
-            (None, '#') if word.is_none() => {
-                while characters.peek().is_some_and(|next| *next != '\n') {
-                    characters.next();
-                }
-            }
-            (None, character) if character.is_whitespace() => words.extend(word.take()),
-            (None, character) => word.get_or_insert_default().push(character),
-        }
-    }
-    words.extend(word);
-    words
+    Some(found)
 }
 
 /// A word as the value that it spells.
@@ -550,7 +534,15 @@ mod tests {
                     y.jsonl \\\n  --learning_rate 1e-4 # the peak\n  --packing --lora-rank=8 --system \"\"";
         let expected = json!({"model": "a b", "dataset": ["x.jsonl#500", "y.jsonl"],
             "learning_rate": 1e-4, "packing": true, "lora_rank": 8, "system": ""});
-        assert_eq!(Value::Object(arguments(text)), expected);
+        for text in [text.to_owned(), text.replace('\n', "\r\n")] {
+            assert_eq!(arguments(&text).map(Value::Object), Some(expected.clone()));
+        }
+        let escaped = arguments("--a \"x \\\"y\\\"\" --b one\\ word --c lon\\\nger");
+        let expected = json!({"a": "x \"y\"", "b": "one word", "c": "longer"});
+        assert_eq!(escaped.map(Value::Object), Some(expected));
+        for broken in ["--a 'x", "--a \"x", "--a x\\"] {
+            assert_eq!(arguments(broken), None, "{broken}");
+        }
     }
 
     #[test]

@@ -58,13 +58,14 @@ settings! {
         /// Whether calls in rows with `tools` must be calls of these tools, with arguments that
         /// they declare; else calls are taken as they are. See [data.md](data.md#messages).
         pub check_calls: bool = true,
-        /// Which nested JSON Schemas, of slot rows or of tools, are shown flat, with answers or
-        /// calls to match: "none", "advised" (several nested levels, or five leaves), "always" (all
+        /// Which nested JSON Schemas, of slot rows, of tools or of API documents, are shown flat, with
+        /// answers or calls to match: "none", "advised" (several nested levels, or five leaves), "always" (all
         /// that have a flat form). Answers are unflattened before they are scored; see
         /// [data.md](data.md#flat-schemas).
         pub flatten: Flatten = Flatten::None,
         /// Numbered copies of the items of a list of objects, as many at least; a longer list of a
-        /// row gets as many as it needs, and 0 leaves lists as they are.
+        /// row gets as many as it needs, one of a trajectory is an error, and 0 leaves lists as they
+        /// are.
         pub flatten_slots: usize = 1,
         /// What joins the names on the way to a leaf.
         pub flatten_separator: String = "_".to_owned(),

@@ -15,7 +15,8 @@ settings! {
     /// What answers the calls of agents.
     pub struct ExecutorConfig {
         /// Required in this table. "synthetic", "replay" (recorded calls), "canned" (one response
-        /// for each endpoint), "http" (a server); only the kind's own keys may stand beside it.
+        /// for each endpoint), "http" (a server), "mcp" (an MCP server that is started); only the
+        /// kind's own keys may stand beside it.
         pub kind: ExecutorKind = ExecutorKind::Synthetic,
         /// For "replay": JSON Lines of `{"api_name", "input", "output", "exception"}`.
         #[schemars(extend("x-kind" = "path"))]
@@ -40,9 +41,18 @@ settings! {
         /// For "http": seconds until a connection stands.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub connect_timeout_secs: f64 = 5.0,
-        /// For "http": seconds for a whole call, redirects included.
+        /// For "http" and "mcp": seconds for a whole call, redirects included.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub timeout_secs: f64 = 20.0,
+        /// For "mcp": the program of the server and its arguments, such as
+        /// `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
+        pub command: Vec<String>,
+        /// For "mcp": environment variables that the server has from this process beside `PATH`,
+        /// `HOME` and the like, such as those of its keys.
+        pub environment: Vec<String>,
+        /// For "mcp": seconds until the server has listed its tools; some commands install it first.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub start_timeout_secs: f64 = 60.0,
     }
 }
 
@@ -95,6 +105,12 @@ impl ExecutorKind {
                 "connect_timeout_secs",
                 "timeout_secs",
             ],
+            Self::Mcp => &[
+                "command",
+                "environment",
+                "start_timeout_secs",
+                "timeout_secs",
+            ],
         }
     }
 }
@@ -106,7 +122,8 @@ impl ExecutorConfig {
         let of = |key: &str| format!("{table}.{key}");
         if !rules.findings.is_read(&of("kind")) {
             if rules.is_typed(table) {
-                let help = "write kind = \"replay\", \"canned\", \"http\" or \"synthetic\"";
+                let help =
+                    "write kind = \"replay\", \"canned\", \"http\", \"mcp\" or \"synthetic\"";
                 rules.missing(&of("kind"), help);
             }
             return;
@@ -116,9 +133,11 @@ impl ExecutorConfig {
             ExecutorKind::Replay,
             ExecutorKind::Canned,
             ExecutorKind::Http,
+            ExecutorKind::Mcp,
         ];
         for other in others.into_iter().filter(|other| *other != kind) {
-            for path in other.keys().iter().map(|key| of(key)) {
+            let foreign = other.keys().iter().filter(|key| !kind.keys().contains(key));
+            for path in foreign.map(|key| of(key)) {
                 if rules.is_typed(&path) {
                     let message =
                         format!("`{path}` is for kind = \"{other}\", and the kind is \"{kind}\"");
@@ -146,9 +165,18 @@ impl ExecutorConfig {
                     "say where its paths begin: base_url = \"https://api.example.org/v1\"",
                 ),
             ],
+            ExecutorKind::Mcp => &[(
+                "command",
+                "name the server's program: command = [\"npx\", \"-y\", \"name-of-the-server\"]",
+            )],
         };
         for (key, help) in needed {
             rules.missing(&of(key), help);
+        }
+        if kind == ExecutorKind::Mcp {
+            for variable in &self.environment {
+                rules.variable(&of("environment"), variable);
+            }
         }
         if kind == ExecutorKind::Http {
             rules.url(&of("base_url"), &self.base_url);

@@ -10,8 +10,8 @@ use tooltune_checkpoints::adapter::TargetModules;
 
 use super::did_you_mean;
 use super::enums::{
-    CheckpointingMode, DataFormat, EvalStrategy, Flatten, GradientCheckpointing, LrSchedulerType,
-    Packing, RetrieverData,
+    CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, Packing,
+    RetrieverData,
 };
 use super::findings::Findings;
 use super::rules::Rules;
@@ -124,13 +124,6 @@ impl Rules<'_> {
 
     fn data(&mut self, config: &Config) {
         let data = &config.data;
-        if data.flatten != Flatten::None && data.format == DataFormat::Goat {
-            self.report(
-                "data.flatten",
-                "trajectories have no JSON Schemas that could be flattened",
-                "take `data.flatten` out; it is for slot rows and for rows with tools",
-            );
-        }
         if data.system.is_some() && data.format == DataFormat::Goat {
             self.report(
                 "data.system",

@@ -12,7 +12,7 @@ mod retrieval;
 mod slot;
 mod toolqa;
 
-pub use agents::open_executor;
+pub use agents::{mcp_error, open_executor};
 pub use calls::{WrittenCalls, written_calls};
 
 use std::collections::BTreeMap;

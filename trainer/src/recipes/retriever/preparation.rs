@@ -1,5 +1,6 @@
 //! The pairs of a config, checked and tokenized.
 
+use tooltune_agents::flat::FlatDocuments;
 use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs};
 use tooltune_rows::text::all_rows;
 use tooltune_rows::tools::{ApiCatalogue, read_checked_trajectories};
@@ -9,7 +10,7 @@ use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
 use crate::retriever::Sentences;
-use crate::rows::goat_options;
+use crate::rows::{flat_documents, goat_options};
 
 /// What a retriever learns from.
 #[derive(Debug)]
@@ -204,9 +205,11 @@ fn pairs_of_trajectories(config: &Config) -> Result<PairSet, Error> {
         .map(|path| read_checked_trajectories(path, &catalogue))
         .collect::<Result<Vec<_>, _>>()?;
     let trajectories = all_rows(readers.into_iter().flatten())?;
+    let flat = flat_documents(config, &catalogue)?;
+    let shown = flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue);
     Ok(PairSet::of_trajectories(
         &trajectories,
-        &catalogue,
+        shown,
         options.method,
     )?)
 }

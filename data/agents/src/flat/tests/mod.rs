@@ -1,5 +1,6 @@
 //! Schemas that are hard to flatten, and arguments that are hard to bring back.
 
+mod documents;
 mod hostile;
 mod reading;
 mod round_trips;

@@ -1,7 +1,5 @@
 //! What is wrong with a row as its format has it.
 
-use std::path::PathBuf;
-
 use thiserror::Error;
 
 /// A reason why a row is not what its format says.
@@ -70,16 +68,6 @@ pub enum FormatError {
     Media {
         /// The field, such as `images`.
         field: &'static str,
-    },
-
-    /// A file is one JSON array in place of lines.
-    #[error(
-        "the file begins as one JSON array, and rows stand in JSON Lines, one object a line; convert \
-         it, `jq -c '.[]' {} > rows.jsonl`, and name the new file", path.display()
-    )]
-    JsonArray {
-        /// The file.
-        path: PathBuf,
     },
 
     /// Nobody is known to speak so.

@@ -24,11 +24,11 @@ use super::error::DataError;
 
 pub use self::error::FormatError;
 pub use self::recognise::{Recognised, RecognisedFormat, recognise, recognise_file};
-pub use self::unread::{NotRead, Unread};
+pub use self::unread::{NotRead, RowNotes, Unread};
 
 pub(super) use self::parts::joined as joined_parts;
 
-pub(super) use self::recognise::{refuse_an_array, refuse_media};
+pub(super) use self::recognise::refuse_media;
 pub(super) use self::tools::{Wrapping, tools};
 
 /// What a row looks like.

@@ -81,10 +81,9 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
     let empty = || DataError::EmptyFile {
         path: path.to_owned(),
     };
-    let mut lines = TextLines::open(path)?;
+    let mut lines = TextLines::of_rows(path)?;
     let (place, line) = lines.next().ok_or_else(empty)??;
     let read = || -> Result<RecognisedFormat, DataError> {
-        refuse_an_array(line.as_bytes(), path)?;
         match json::parse_unique(&line) {
             Ok(Value::Object(fields)) => Ok(recognise(&fields)?),
             Ok(other) => Err(wrong_type("the line", &other, "a JSON object")),
@@ -95,17 +94,6 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
     match read() {
         Ok(format) => Ok(Recognised { format, place }),
         Err(error) => Err(error.at(&place)),
-    }
-}
-
-/// Refuses the first line of a file that is one JSON array, as LLaMA-Factory's files are.
-pub(in crate::text) fn refuse_an_array(line: &[u8], path: &Path) -> Result<(), FormatError> {
-    if line.trim_ascii_start().starts_with(b"[") {
-        Err(FormatError::JsonArray {
-            path: path.to_owned(),
-        })
-    } else {
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::DataFormat;
+use crate::text::tool_results::ToolNotes;
 
 /// Lines for one kind at most; a row whose keys are data could have any number.
 const MAX_LINES: usize = 10;
@@ -27,6 +28,29 @@ pub struct NotRead {
     pub fields: BTreeMap<String, Unread>,
     /// Words for types of parameters that are not known, and allow any value.
     pub types: BTreeMap<String, Unread>,
+}
+
+/// What whoever trains should know of the rows beside what becomes of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowNotes {
+    /// What the formats of the rows do not read.
+    pub not_read: NotRead,
+    /// Calls and results of tools that do not belong together.
+    pub tools: ToolNotes,
+}
+
+impl RowNotes {
+    /// Adds the counts of a further file.
+    pub fn add(&mut self, later: &Self) {
+        self.not_read.add(&later.not_read);
+        self.tools.add(&later.tools);
+    }
+
+    /// The notes as sentences.
+    pub fn lines(&self) -> Vec<String> {
+        let not_read = self.not_read.lines();
+        not_read.into_iter().chain(self.tools.lines()).collect()
+    }
 }
 
 impl NotRead {
@@ -51,8 +75,7 @@ impl NotRead {
         }
     }
 
-    /// Adds the counts of a further file.
-    pub fn add(&mut self, later: &Self) {
+    fn add(&mut self, later: &Self) {
         for (sum, part) in [
             (&mut self.fields, &later.fields),
             (&mut self.types, &later.types),
@@ -67,7 +90,7 @@ impl NotRead {
     }
 
     /// A line for each of the commonest, and one for the others.
-    pub fn lines(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<String> {
         let fields = lines_of(&self.fields, |name, rows| {
             format!("the field {name:?} of {rows} is not read")
         });

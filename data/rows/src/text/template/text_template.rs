@@ -39,16 +39,24 @@ impl TextTemplate {
     pub fn read(path: &Path, names: &[&str]) -> Result<Self, DataError> {
         let source = regular_file::read_text(path, TEMPLATE_BYTES);
         let source = source.map_err(|error| ReadError::unreadable(path, error))?;
-        let origin = path.display().to_string();
+        Self::new(&source, &path.display().to_string(), names)
+    }
+
+    /// Compiles a template, which reads all of `names` and nothing else; `origin` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextTemplate::read`], but for those of a file.
+    pub fn new(source: &str, origin: &str, names: &[&str]) -> Result<Self, DataError> {
         let compile = || -> Result<_, DataError> {
-            let (environment, program) = compiled(&source)?;
+            let (environment, program) = compiled(source)?;
             must_read(&program, names)?;
             Ok((environment, program))
         };
-        let (environment, program) = compile().map_err(|error| error.at(&origin))?;
+        let (environment, program) = compile().map_err(|error| error.at(origin))?;
         Ok(Self {
-            source,
-            origin,
+            source: source.to_owned(),
+            origin: origin.to_owned(),
             environment,
             program,
         })

@@ -174,7 +174,7 @@ fn the_parameters_of_xlam_become_a_schema_that_says_what_may_be_left_out() {
     reader.next().unwrap().unwrap();
     let place = format!("{}:1", file.path().display());
     assert_eq!(
-        reader.not_read().lines(),
+        reader.notes().lines(),
         [
             format!("the field \"id\" of 2 rows, such as {place}, is not read"),
             format!(
@@ -521,7 +521,8 @@ fn a_file_that_is_one_array_is_refused_with_the_command_that_converts_it() {
         let said = format!("convert it, `jq -c '.[]' {path} > rows.jsonl`");
         let error = recognise_file(file.path()).unwrap_err().to_string();
         assert!(
-            error.starts_with(&format!("{path}:1: ")) && error.contains(&said),
+            error.starts_with(&format!("{path}: the file is one JSON array"))
+                && error.contains(&said),
             "{error}"
         );
         let rows: Vec<_> = read_rows(file.path(), DataFormat::Alpaca)

@@ -23,6 +23,7 @@ mod reasoning;
 mod shipped_templates;
 mod supervision_properties;
 mod switches;
+mod tool_results;
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n\
     {% if m.content %}{{ m.content }}{% endif %}\

@@ -159,7 +159,6 @@ fn missing_fields_and_wrong_types_name_the_field() {
             Slot,
             "json_schema is a text",
         ),
-        (r#"[1]"#, Slot, "the file begins as one JSON array"),
         (r#"1"#, Slot, "the line is a number"),
         (
             r#"{"prompt": "x"}"#,

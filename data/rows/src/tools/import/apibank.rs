@@ -132,13 +132,12 @@ fn parameters(map: &Map<String, Value>, place: &str) -> Result<Vec<ApiParameter>
         let place = format!("{place}.{name}");
         let fields = Fields::new(value, &place, LAYOUT)?;
         Ok(ApiParameter {
-            name: name.clone(),
             kind: kind(&fields)?,
             description: fields
                 .optional_text("description")?
                 .unwrap_or("")
                 .to_owned(),
-            default: Value::from(""),
+            ..ApiParameter::new(name.clone())
         })
     };
     map.iter().map(parameter).collect()

@@ -35,19 +35,35 @@ pub(super) fn body_fields<'a>(
     else {
         return Ok(Vec::new());
     };
+    let n_kinds = body.members("content").len();
+    if n_kinds > 1 {
+        spec.tell("media types of bodies beside the one that is read", "");
+    }
     let is_optional = body.flag("required")? == Some(false);
-    let mut properties = Properties::default();
-    properties.gather(spec, schema.clone(), Requires::AsWritten)?;
-    if properties.found.is_empty() {
+    let mut fields = object_fields(spec, schema.clone(), is_optional)?;
+    if fields.is_empty() {
         let is_required = body.flag("required")? == Some(true);
         let schema = spec.resolve(schema)?;
-        let parameter = described(spec, "body", body.text("description"), &schema)?;
-        return Ok(vec![BodyField {
-            parameter,
+        fields.push(BodyField {
+            parameter: described(spec, "body", body.text("description"), &schema)?,
             is_required,
             is_whole: true,
-        }]);
+        });
     }
+    for field in &mut fields {
+        "body".clone_into(&mut field.parameter.location);
+    }
+    Ok(fields)
+}
+
+/// The properties of the schema of an object as parameters; none where it declares none.
+pub(super) fn object_fields<'a>(
+    spec: Spec<'a>,
+    schema: Part<'a>,
+    is_optional: bool,
+) -> Result<Vec<BodyField>, ToolsError> {
+    let mut properties = Properties::default();
+    properties.gather(spec, schema, Requires::AsWritten)?;
     let field = |(name, part): &(&str, Part<'a>)| {
         let text = part.text("description");
         let part = spec.resolve(part.clone())?;
@@ -119,7 +135,12 @@ impl<'a> Properties<'a> {
             ("anyOf", Requires::Nothing),
             ("oneOf", Requires::Nothing),
         ] {
-            for part in schema.elements(key) {
+            let parts = schema.elements(key);
+            if key != "allOf" && !parts.is_empty() {
+                let what = "objects of several forms, whose fields are offered together";
+                spec.tell(what, &schema.pointer);
+            }
+            for part in parts {
                 self.gather(spec, part, binds)?;
             }
         }

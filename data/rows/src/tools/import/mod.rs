@@ -2,15 +2,20 @@
 
 mod apibank;
 mod body;
+mod left_out;
+mod mcp;
 mod openapi;
 mod operations;
 mod reference;
+mod schema;
 mod stabletoolbench;
 #[cfg(test)]
 mod tests;
 
 pub use apibank::{ApiBankSet, import_apibank};
-pub use openapi::{RequestBodies, import_openapi, import_openapi_file};
+pub use left_out::LeftOut;
+pub use mcp::{import_mcp_file, import_mcp_tools};
+pub use openapi::{ImportedApis, RequestBodies, import_openapi, import_openapi_file};
 pub use operations::{
     ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,
     import_openapi_operations, import_openapi_operations_file,

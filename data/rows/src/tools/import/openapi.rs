@@ -11,10 +11,13 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::body::{body_fields, schema_kind};
+use super::left_out::LeftOut;
 use super::reference::{Copied, Part, STEP_BYTES, Spec};
+use super::schema::{Direction, held_schema};
 use crate::json;
 use crate::tools::document::{ApiDocument, ApiParameter};
 use crate::tools::error::ToolsError;
+use crate::tools::parameter_schema::ParameterSchema;
 use crate::tools::source::read_text;
 use crate::tools::views::one_line;
 
@@ -38,16 +41,22 @@ pub enum RequestBodies {
     LeftOut,
 }
 
+/// Documents, and what the source says beside them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ImportedApis {
+    /// The documents, in the order of the source.
+    pub documents: Vec<ApiDocument>,
+    /// What they cannot hold.
+    pub left_out: LeftOut,
+}
+
 /// Reads a specification from a file of JSON or YAML, gzip-compressed or not.
 ///
 /// # Errors
 ///
 /// - the file cannot be read
 /// - those of [`import_openapi`]
-pub fn import_openapi_file(
-    path: &Path,
-    bodies: RequestBodies,
-) -> Result<Vec<ApiDocument>, ToolsError> {
+pub fn import_openapi_file(path: &Path, bodies: RequestBodies) -> Result<ImportedApis, ToolsError> {
     import_openapi(&read_text(path)?, bodies).map_err(|error| error.at(path.display().to_string()))
 }
 
@@ -63,8 +72,11 @@ pub fn import_openapi_file(
 ///   cookie before body, and the headers `Accept`, `Content-Type` and `Authorization` are left
 ///   out, as OpenAPI says
 /// - parameters of a path are required, others where the specification says so
-/// - values that a parameter may take are added to its description
-/// - `output_description` is the description of the first response of the 2xx
+/// - values that a parameter may take are added to its description, and its schema is kept where
+///   it says more than the type, with what it refers to in its place
+/// - `output_description` is the description of the first response of the 2xx, `output_schema` its
+///   JSON Schema; it is `{"type": "null"}` where such a response has no content while others of the
+///   specification have some
 ///
 /// # Errors
 ///
@@ -73,7 +85,7 @@ pub fn import_openapi_file(
 ///   names its JSON pointer
 /// - a parameter has no name, or a place that does not exist
 /// - there are no operations
-pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocument>, ToolsError> {
+pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<ImportedApis, ToolsError> {
     let root = parse(text)?;
     let copied = Copied::default();
     let spec = Spec::new(&root, &copied);
@@ -82,7 +94,13 @@ pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocume
         pointer: String::new(),
     };
     check_version(&whole)?;
+    for name in ["security", "webhooks"] {
+        if whole.value.get(name).is_some() {
+            spec.tell(&format!("{name} of a specification"), &format!("/{name}"));
+        }
+    }
     let mut documents = Vec::new();
+    let has_contents = spec.has_contents(&whole);
     for (path, item) in whole.members("paths") {
         if !path.starts_with('/') {
             continue;
@@ -94,9 +112,12 @@ pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocume
         let methods = members.keys().filter(|key| METHODS.contains(&key.as_str()));
         for method in methods {
             let operation = item.child(method).expect("a member that was just listed");
+            let name = format!("{} {path}", method.to_uppercase());
+            spec.enter(&name);
             let mut document = document(spec, &item, &operation, bodies)?;
             document.method = method.to_uppercase();
-            document.api_name = format!("{} {path}", document.method);
+            document.output_schema = output_schema(spec, method, &operation, has_contents)?;
+            document.api_name = name;
             documents.push(document);
         }
     }
@@ -104,7 +125,10 @@ pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocume
         let what = "operations under /paths";
         return Err(ToolsError::Empty { what });
     }
-    Ok(documents)
+    Ok(ImportedApis {
+        documents,
+        left_out: copied.into_left_out(),
+    })
 }
 
 pub(super) fn parse(text: &str) -> Result<Value, ToolsError> {
@@ -146,8 +170,14 @@ fn document<'a>(
         category_name: category(spec, operation),
         api_description: description(operation.text("summary"), operation.text("description")),
         output_description: output(spec, operation)?,
+        operation_id: operation.text("operationId").to_owned(),
         ..ApiDocument::new("", "")
     };
+    for name in ["callbacks", "security", "servers"] {
+        if operation.value.get(name).is_some() {
+            spec.tell(&format!("{name} of operations"), "");
+        }
+    }
     // One path item may stand under many paths, and one title or response for many operations.
     let texts = [
         &document.category_name,
@@ -164,6 +194,10 @@ fn document<'a>(
         for field in body_fields(spec, operation)? {
             if names.insert(field.parameter.name.clone()) {
                 document.add(field.parameter, field.is_required);
+            } else {
+                let what =
+                    "fields of bodies with the name of a parameter, which a call cannot give";
+                spec.tell(what, &format!("field {}", field.parameter.name));
             }
         }
     }
@@ -171,7 +205,7 @@ fn document<'a>(
 }
 
 impl ApiDocument {
-    fn add(&mut self, parameter: ApiParameter, is_required: bool) {
+    pub(super) fn add(&mut self, parameter: ApiParameter, is_required: bool) {
         if is_required {
             self.required_parameters.push(parameter);
         } else {
@@ -207,13 +241,75 @@ fn description(summary: &str, text: &str) -> String {
 }
 
 fn output(spec: Spec<'_>, operation: &Part<'_>) -> Result<String, ToolsError> {
-    let responses = operation.members("responses");
-    let good = responses
-        .into_iter()
-        .find(|(code, _)| code.starts_with('2'));
-    match good {
+    match good_response(operation) {
         None => Ok(String::new()),
         Some((_, response)) => Ok(spec.resolve(response)?.text("description").to_owned()),
+    }
+}
+
+/// The first response of the 2xx, with its code.
+fn good_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
+    let mut responses = operation.members("responses").into_iter();
+    responses.find(|(code, _)| code.starts_with('2'))
+}
+
+impl<'a> Spec<'a> {
+    /// Whether some operation says what a response holds; where none does, silence says nothing.
+    fn has_contents(&self, whole: &Part<'a>) -> bool {
+        let items = whole.members("paths").into_iter();
+        let items = items.filter_map(|(_, item)| self.resolve(item).ok());
+        let operations = items.flat_map(|item| {
+            let methods = METHODS.iter();
+            methods
+                .filter_map(|method| item.child(method))
+                .collect::<Vec<_>>()
+        });
+        let mut responses = operations.filter_map(|operation| good_response(&operation));
+        responses.any(|(_, response)| {
+            let response = self.resolve(response);
+            response.is_ok_and(|response| !response.members("content").is_empty())
+        })
+    }
+}
+
+/// The schema of what an operation returns; none where nobody says.
+fn output_schema<'a>(
+    spec: Spec<'a>,
+    method: &str,
+    operation: &Part<'a>,
+    has_contents: bool,
+) -> Result<Option<Value>, ToolsError> {
+    let n_responses = operation.members("responses").len();
+    let Some((code, response)) = good_response(operation) else {
+        return Ok(None);
+    };
+    if n_responses > 1 {
+        spec.tell("operations with responses beside the first of the 2xx", "");
+    }
+    let response = spec.resolve(response)?;
+    for name in ["headers", "links"] {
+        if !response.members(name).is_empty() {
+            spec.tell(&format!("{name} of responses"), "");
+        }
+    }
+    let nothing = Value::from_iter([("type", "null")]);
+    let contents = response.members("content");
+    let is_json = |(kind, _): &&(&str, Part<'a>)| kind.contains("json") || *kind == "*/*";
+    let content = match contents.iter().find(is_json) {
+        _ if code == "204" || method == "head" => return Ok(Some(nothing)),
+        None if contents.is_empty() => return Ok(has_contents.then_some(nothing)),
+        None => {
+            spec.tell("responses that are no JSON", "");
+            return Ok(None);
+        }
+        Some((_, content)) => content,
+    };
+    match content.child("schema") {
+        Some(schema) => held_schema(spec, &schema, "response", Direction::Response),
+        None => {
+            spec.tell("responses without a schema", "");
+            Ok(None)
+        }
     }
 }
 
@@ -244,6 +340,10 @@ fn located_parameters<'a>(
             }
             Entry::Occupied(place) => {
                 let known = &mut found[*place.get()];
+                if location != known.0 {
+                    let what = "parameters with a name that another part of the request has, too";
+                    spec.tell(what, &parameter.parameter.name);
+                }
                 if location <= known.0 {
                     *known = (location, parameter);
                 }
@@ -278,8 +378,12 @@ fn located<'a>(
         Some(schema) => spec.resolve(schema)?,
         None => part.clone(),
     };
+    let parameter = described(spec, name, part.text("description"), &schema)?;
     let found = FoundParameter {
-        parameter: described(spec, name, part.text("description"), &schema)?,
+        parameter: ApiParameter {
+            location: place.to_owned(),
+            ..parameter
+        },
         is_required: place == "path" || part.flag("required")? == Some(true),
     };
     Ok(Some((location, found)))
@@ -310,12 +414,38 @@ pub(super) fn described<'a>(
         let gap = if description.is_empty() { "" } else { " " };
         description.push_str(&format!("{stop}{gap}One of: {choices}."));
     }
+    let kind = schema_kind(spec, schema)?;
     Ok(ApiParameter {
-        name: name.to_owned(),
-        kind: schema_kind(spec, schema)?,
         description,
         default: default.cloned().unwrap_or_else(|| Value::from("")),
+        schema: parameter_schema(spec, name, schema, &kind)?,
+        kind,
+        ..ApiParameter::new(name)
     })
+}
+
+/// The schema of a parameter where it says more than type, description and default, which the
+/// parameter has itself.
+fn parameter_schema<'a>(
+    spec: Spec<'a>,
+    name: &str,
+    schema: &Part<'a>,
+    kind: &str,
+) -> Result<Option<ParameterSchema>, ToolsError> {
+    // A parameter without a schema is one itself.
+    if schema.value.get("in").is_some() && schema.value.get("name").is_some() {
+        return Ok(None);
+    }
+    let held = held_schema(spec, schema, name, Direction::Request)?;
+    let Some(Value::Object(mut held)) = held else {
+        return Ok(None);
+    };
+    for keyword in ["description", "default"] {
+        held.shift_remove(keyword);
+    }
+    let is_known = |(keyword, value): (&String, &Value)| keyword == "type" && value == kind;
+    let says_more = !held.iter().all(is_known);
+    Ok(says_more.then(|| ParameterSchema::new(Value::Object(held))))
 }
 
 /// The values that a schema, or the elements of its list, may take, unless the description
@@ -352,7 +482,7 @@ fn choices<'a>(
 }
 
 /// Bytes of a value as an operation copies it.
-fn n_bytes(value: &Value) -> usize {
+pub(super) fn n_bytes(value: &Value) -> usize {
     STEP_BYTES
         + match value {
             Value::String(text) => text.len(),

@@ -101,7 +101,7 @@ pub fn import_openapi_operations(
     text: &str,
     bodies: RequestBodies,
 ) -> Result<Vec<ApiOperation>, ToolsError> {
-    let documents = import_openapi(text, bodies)?;
+    let documents = import_openapi(text, bodies)?.documents;
     let root = parse(text)?;
     let copied = Copied::default();
     let spec = Spec::new(&root, &copied);
@@ -258,6 +258,7 @@ paths:
     fn every_parameter_of_a_document_has_its_place() {
         let all = import_openapi_operations(SPEC, RequestBodies::AsParameters).expect("reads");
         let documents = import_openapi(SPEC, RequestBodies::AsParameters).expect("reads");
+        let documents = documents.documents;
         let kept: Vec<_> = all.iter().map(|operation| &operation.document).collect();
         assert_eq!(kept, documents.iter().collect::<Vec<_>>());
         assert!(all.iter().all(|one| one.path == "/lists/{list_id}/items"));

@@ -4,11 +4,12 @@
 //! made of does no harm. A chain of references that leads back to itself is an error; a schema
 //! that contains itself is none, and who walks it must remember where it has been.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::left_out::LeftOut;
 use crate::budgets::SPEC_BYTES;
 use crate::tools::endpoint::decoded;
 use crate::tools::error::ToolsError;
@@ -23,9 +24,21 @@ pub(super) struct Spec<'a> {
     copied: &'a Copied,
 }
 
-/// Bytes that all operations together took of what they share.
+/// What all operations together took of what they share, and what of them is not held.
 #[derive(Debug, Default)]
-pub(super) struct Copied(Cell<usize>);
+pub(super) struct Copied {
+    n_bytes: Cell<usize>,
+    left_out: RefCell<LeftOut>,
+    /// The operation that is read.
+    place: RefCell<String>,
+}
+
+impl Copied {
+    /// What was not held.
+    pub(super) fn into_left_out(self) -> LeftOut {
+        self.left_out.into_inner()
+    }
+}
 
 /// A part of a specification and its JSON pointer.
 #[derive(Debug, Clone)]
@@ -109,14 +122,32 @@ impl<'a> Spec<'a> {
         Self { root, copied }
     }
 
+    /// Names the operation that is read from now on.
+    pub(super) fn enter(&self, operation: &str) {
+        operation.clone_into(&mut self.copied.place.borrow_mut());
+    }
+
+    /// Keeps that `what` is not held, at a part of the operation that is read; of the whole operation
+    /// where that is empty.
+    pub(super) fn tell(&self, what: &str, part: &str) {
+        let operation = self.copied.place.borrow();
+        let gap = if part.is_empty() || operation.is_empty() {
+            ""
+        } else {
+            ", "
+        };
+        let place = format!("{operation}{gap}{part}");
+        self.copied.left_out.borrow_mut().add(what, place);
+    }
+
     /// Counts bytes that an operation is about to copy, or to search, of a part that others may share.
     ///
     /// # Errors
     ///
     /// - all operations together take more than [`SPEC_BYTES`]
     pub(super) fn take(&self, n_bytes: usize, part: &Part<'_>) -> Result<(), ToolsError> {
-        let sum = self.copied.0.get().saturating_add(n_bytes);
-        self.copied.0.set(sum);
+        let sum = self.copied.n_bytes.get().saturating_add(n_bytes);
+        self.copied.n_bytes.set(sum);
         if sum > SPEC_BYTES {
             return Err(part.bad(&format!(
                 "with it the operations copy more than {SPEC_BYTES} bytes of what they share \

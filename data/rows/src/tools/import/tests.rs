@@ -6,7 +6,7 @@ use super::{RequestBodies, import_openapi};
 use crate::tools::{ApiDocument, ToolsError};
 
 fn import(spec: &Value) -> Result<Vec<ApiDocument>, ToolsError> {
-    import_openapi(&spec.to_string(), RequestBodies::AsParameters)
+    Ok(import_openapi(&spec.to_string(), RequestBodies::AsParameters)?.documents)
 }
 
 fn spec(paths: Value, components: Value) -> Value {
@@ -100,7 +100,7 @@ fn body_fields_are_parameters_unless_they_are_left_out() {
     );
     assert_eq!(put.parameter("tags").expect("tags").kind, "array");
     let left_out = import_openapi(&library().to_string(), RequestBodies::LeftOut);
-    let put = &left_out.expect("imports")[1];
+    let put = &left_out.expect("imports").documents[1];
     assert_eq!(names(put), (vec!["id"], vec!["lang"]));
 }
 
@@ -146,6 +146,7 @@ paths:
         200: {description: A book.}
 "##;
     let documents = import_openapi(yaml, RequestBodies::AsParameters).expect("imports");
+    let documents = documents.documents;
     assert_eq!(documents[0].call_name(), "GET /books/{id}");
     assert_eq!(documents[0].output_description, "A book.");
     assert_eq!(names(&documents[0]), (vec!["id"], vec!["answer"]));
@@ -296,4 +297,194 @@ fn a_hundred_thousand_fields_of_a_body_are_read() {
     let documents = import(&spec(repeated(1, &operation), json!({}))).expect("reads");
     assert_eq!(documents[0].required_parameters.len(), 100_000);
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+fn shop() -> Value {
+    let line = json!({"type": "object", "required": ["sku"], "properties": {
+        "sku": {"type": "string"}, "quantity": {"type": "integer", "minimum": 0, "exclusiveMinimum": true}}});
+    spec(
+        json!({
+            "/orders": {"post": {
+                "operationId": "createOrder",
+                "requestBody": {"required": true, "content": {"application/json": {"schema":
+                    {"$ref": "#/components/schemas/Order"}}}},
+                "responses": {"201": {"description": "Made.", "content": {"application/json":
+                    {"schema": {"allOf": [{"$ref": "#/components/schemas/Order"},
+                        {"properties": {"state": {"type": "string", "enum": ["new", "paid"]}}}]}}}},
+                    "400": {"description": "Wrong."}},
+            }},
+            "/orders/{id}": {"delete": {
+                "parameters": [{"name": "id", "in": "path", "schema": {"type": "string", "format": "uuid"}}],
+                "responses": {"200": {"description": "Cancelled"}},
+            }},
+        }),
+        json!({"schemas": {
+            "Order": {"type": "object", "required": ["customer", "items", "id"], "properties": {
+                "id": {"type": "integer", "readOnly": true},
+                "customer": {"allOf": [{"$ref": "#/components/schemas/Person"}], "description": "Who."},
+                "items": {"type": "array", "items": line},
+                "note": {"type": "string", "nullable": true, "x-order": 1},
+                "parent": {"$ref": "#/components/schemas/Order"}}},
+            "Person": {"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string"},
+                "address": {"type": "object", "properties": {"city": {"type": "string"}}}}},
+        }}),
+    )
+}
+
+#[test]
+fn nested_schemas_of_bodies_and_responses_stay_with_what_they_refer_to() {
+    let imported = import_openapi(&shop().to_string(), RequestBodies::AsParameters).expect("reads");
+    let [post, delete] = imported.documents.as_slice() else {
+        panic!("{:?}", imported.documents);
+    };
+    assert_eq!(
+        names(post),
+        (vec!["customer", "items"], vec!["note", "parent"])
+    );
+    assert_eq!(post.operation_id, "createOrder");
+    let schema = |name: &str| {
+        let parameter = post.parameter(name).expect(name);
+        assert_eq!(parameter.location, "body");
+        parameter
+            .schema
+            .as_ref()
+            .map(|schema| schema.value().clone())
+    };
+    let person = json!({"type": "object", "properties": {
+        "name": {"type": "string"},
+        "address": {"type": "object", "properties": {"city": {"type": "string"}}}},
+        "required": ["name"]});
+    assert_eq!(schema("customer"), Some(person.clone()));
+    assert_eq!(post.parameter("customer").expect("it").description, "Who.");
+    assert_eq!(
+        schema("items"),
+        Some(
+            json!({"type": "array", "items": {"type": "object", "properties": {
+            "sku": {"type": "string"}, "quantity": {"type": "integer", "exclusiveMinimum": 0}},
+            "required": ["sku"]}})
+        )
+    );
+    assert_eq!(schema("note"), Some(json!({"type": ["string", "null"]})));
+    let parent = schema("parent").expect("an order");
+    assert_eq!(
+        parent["required"],
+        json!(["customer", "items"]),
+        "the server fills id in"
+    );
+    assert_eq!(
+        parent["properties"]["parent"],
+        json!({"type": "object"}),
+        "it ends"
+    );
+    let made = post.output_schema.as_ref().expect("a response");
+    assert_eq!(made["properties"]["id"], json!({"type": "integer"}));
+    assert_eq!(made["properties"]["state"]["enum"], json!(["new", "paid"]));
+    let mut described = person;
+    described["description"] = json!("Who.");
+    assert_eq!(made["properties"]["customer"], described);
+    let id = delete.parameter("id").expect("id");
+    assert_eq!((id.location.as_str(), id.kind.as_str()), ("path", "string"));
+    let id = id.schema.as_ref().map(|schema| schema.value().clone());
+    assert_eq!(id, Some(json!({"type": "string", "format": "uuid"})));
+    assert_eq!(delete.output_schema, Some(json!({"type": "null"})));
+    let written = serde_json::to_value(post).expect("written");
+    assert_eq!(ApiDocument::try_from(written).expect("reads"), *post);
+}
+
+#[test]
+fn what_an_import_cannot_hold_is_told_with_its_place() {
+    let imported = import_openapi(&shop().to_string(), RequestBodies::AsParameters).expect("reads");
+    let lines = imported.left_out.lines();
+    for expected in [
+        "schemas that contain themselves, where any value of the type is taken: POST /orders, parent",
+        "extensions (x-...): POST /orders, note",
+        "1 operations with responses beside the first of the 2xx: POST /orders",
+    ] {
+        assert!(
+            lines.iter().any(|line| line.contains(expected)),
+            "{expected}: {lines:#?}"
+        );
+    }
+    let clash = import_openapi(&library().to_string(), RequestBodies::AsParameters);
+    let lines = clash.expect("reads").left_out.lines();
+    let expected = "which a call cannot give: PUT /books/{id}, field id";
+    assert!(
+        lines.iter().any(|line| line.contains(expected)),
+        "{lines:#?}"
+    );
+    let broken = json!({"properties": {"q": {"properties": {"a": {"$ref": "#/nowhere"}}}}});
+    let body = json!({"requestBody": {"content": {"application/json": {"schema": broken}}}});
+    let broken = spec(json!({"/x": {"post": body}}), json!({}));
+    let imported = import_openapi(&broken.to_string(), RequestBodies::AsParameters).expect("reads");
+    let lines = imported.left_out.lines();
+    assert!(
+        lines[0].contains("\"#/nowhere\" leads nowhere"),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn branches_of_all_of_that_rule_each_other_out_stay_apart() {
+    let schema = json!({"allOf": [
+        {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false},
+        {"type": "object", "properties": {"b": {"type": "string"}}},
+    ]});
+    let wrapped = json!({"properties": {"q": schema}});
+    let body = json!({"requestBody": {"content": {"application/json": {"schema": wrapped}}}});
+    let documents = import(&spec(json!({"/x": {"post": body}}), json!({}))).expect("reads");
+    let held = documents[0]
+        .parameter("q")
+        .expect("q")
+        .schema
+        .as_ref()
+        .expect("a schema");
+    assert_eq!(
+        held.value()["allOf"],
+        schema["allOf"]
+            .as_array()
+            .map(|all| json!([all[1]]))
+            .unwrap()
+    );
+    assert_eq!(held.value()["additionalProperties"], json!(false));
+}
+
+#[test]
+fn a_schema_without_end_is_cut_where_it_fits() {
+    // Each level holds ten of the next, so that the whole would be a billion parts.
+    let level = |i: usize| {
+        let part = |j: usize| {
+            let next = json!({"$ref": format!("#/components/schemas/L{}", i + 1)});
+            (format!("part{j}"), next)
+        };
+        let properties: serde_json::Map<String, Value> = (0..10).map(part).collect();
+        (
+            format!("L{i}"),
+            json!({"type": "object", "properties": properties}),
+        )
+    };
+    let mut schemas: serde_json::Map<String, Value> = (0..9).map(level).collect();
+    schemas.insert("L9".to_owned(), json!({"type": "string"}));
+    let body = json!({"requestBody": {"content": {"application/json": {"schema":
+        {"properties": {"q": {"$ref": "#/components/schemas/L0"}}}}}}});
+    let spec = spec(repeated(100, &body), json!({"schemas": schemas}));
+    let imported = import_openapi(&spec.to_string(), RequestBodies::AsParameters).expect("reads");
+    let held = imported.documents[0]
+        .parameter("q")
+        .expect("q")
+        .schema
+        .as_ref()
+        .expect("a schema");
+    let deep = held
+        .value()
+        .pointer("/properties/part9/properties/part9")
+        .expect("two levels");
+    assert_eq!(deep["type"], "object");
+    let n_bytes = held.value().to_string().len();
+    assert!(n_bytes < 2 * crate::budgets::SCHEMA_BYTES, "{n_bytes}");
+    let lines = imported.left_out.lines();
+    assert!(
+        lines[0].starts_with("100 schemas of more than 65536 bytes"),
+        "{lines:#?}"
+    );
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::llm_judge::JudgeVerdict;
-use crate::toolqa::{AnswerMetric, ExtractedCode, TaskType, ToolResponse, read_predictions};
+use crate::toolqa::{AnswerMetric, ExtractedCode, SUITE, TaskType, ToolResponse, read_predictions};
 
 /// Runs what the functions of these tests say, without Python.
 struct NamedFunctions;
@@ -44,6 +44,25 @@ fn rows(n: usize) -> Vec<ToolQaRow> {
         response: Arc::clone(&response),
     };
     (0..n).map(row).collect()
+}
+
+/// Numbers that no answer matches strictly, because the gold holds none or several.
+#[test]
+fn the_gold_has_a_ceiling_where_its_number_is_none() {
+    let ceilings = |golds: &[&str]| {
+        let rows = rows(golds.len()).into_iter().zip(golds);
+        let rows = rows.map(|(row, gold)| ToolQaRow {
+            metric: AnswerMetric::ApproxNumberMatch,
+            gold_answer: (*gold).to_owned(),
+            ..row
+        });
+        let numbers = gold_numbers(&rows.collect::<Vec<_>>()).expect("rows");
+        let found = SUITE.ceilings(|name| numbers.value(name)).into_iter();
+        found.map(|one| (one.metric, one.value)).collect::<Vec<_>>()
+    };
+    assert_eq!(ceilings(&["4", "1,250.5"]), []);
+    assert_eq!(ceilings(&["4", "3 of 4"]), [("exact_match_strict", 0.5)]);
+    assert!(gold_numbers(&[]).is_none());
 }
 
 fn predictions(outputs: &[Option<&str>]) -> Vec<ToolQaPrediction> {

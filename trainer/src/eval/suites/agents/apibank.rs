@@ -257,8 +257,11 @@ impl AgentBenchmark for ApiBankBenchmark {
             })?);
         }
         let report = ApiBankReport::new(&scores)?;
+        let golds = self.golds.iter();
+        let golds = golds.map(|gold| ApiBankScore::of_gold(&gold.calls, &gold.response));
+        let golds = ApiBankReport::new(&golds.collect::<Vec<_>>())?;
         Ok(AgentScores {
-            ceilings: Vec::new(),
+            ceilings: APIBANK.ceilings(|name| golds.value(name)),
             metrics: named_means(Suite::of(&APIBANK), &ApiBankReport::NAMES, |name| {
                 report.value(name)
             }),

@@ -1,15 +1,19 @@
 //! The table `[goat.executor]` to what answers calls.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tooltune_agents::executors::{CannedExecutor, Executor, ReplayExecutor};
-use tooltune_endpoint::{HttpExecutor, HttpOptions};
+use tooltune_endpoint::{HttpExecutor, HttpOptions, McpError, McpExecutor, McpOptions};
 use tooltune_rows::tools::{ApiCatalogue, RequestBodies, import_openapi_operations_file};
 use tooltune_synth::goat::{self, GoatExecutor};
 
 use crate::config::{ExecutorConfig, ExecutorKind, GoatConfig};
 use crate::error::Error;
 use crate::interrupt;
+
+/// A day: the longest wait for a server that is waited for.
+const MOST_SECS: f64 = 86_400.0;
 
 /// Opens what answers the calls to the APIs of `catalogue`.
 ///
@@ -25,7 +29,7 @@ pub fn open_executor(
     match executor.kind {
         ExecutorKind::Synthetic => {
             let known = ApiCatalogue::new(goat::documents())?;
-            let source = "write [goat.executor] with kind = \"replay\", \"canned\" or \"http\"; \
+            let source = "write [goat.executor] with kind = \"replay\", \"canned\", \"http\" or \"mcp\"; \
                           without it, calls are answered by the APIs of `tooltune data synth goat`";
             all_known(&config.documents, catalogue, &known, source)?;
             Ok(Box::new(GoatExecutor::new()))
@@ -49,6 +53,31 @@ pub fn open_executor(
             all_known(&config.documents, catalogue, executor.catalogue(), &source)?;
             Ok(Box::new(executor))
         }
+        ExecutorKind::Mcp => {
+            let executor = McpExecutor::start(&mcp_options(executor), interrupt::flag());
+            let executor = executor.map_err(|error| mcp_error("goat.executor", &error))?;
+            let source = "the server of goat.executor.command has no such tool; make the documents \
+                          of it: `tooltune data import mcp`";
+            all_known(&config.documents, catalogue, executor.catalogue(), source)?;
+            Ok(Box::new(executor))
+        }
+    }
+}
+
+fn mcp_options(mcp: &ExecutorConfig) -> McpOptions {
+    McpOptions {
+        environment: mcp.environment.clone(),
+        start_timeout: Duration::from_secs_f64(mcp.start_timeout_secs.min(MOST_SECS)),
+        timeout: Duration::from_secs_f64(mcp.timeout_secs.min(MOST_SECS)),
+        ..McpOptions::new(mcp.command.clone())
+    }
+}
+
+/// Why an MCP server that `place` names is of no use.
+pub fn mcp_error(place: &str, error: &McpError) -> Error {
+    match error {
+        McpError::Stopped => Error::Stopped,
+        error => Error::Usage(format!("{place}: {error}")),
     }
 }
 

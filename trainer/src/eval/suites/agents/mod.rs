@@ -10,7 +10,7 @@ mod goat;
 mod restbench;
 mod suite;
 
-pub use executor::open_executor;
+pub use executor::{mcp_error, open_executor};
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::{CallResult, Executor};
+use tooltune_agents::flat::FlatDocuments;
 use tooltune_agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_rows::text::Conversation;
@@ -38,7 +39,7 @@ use crate::eval::generator::{
 use crate::eval::journal::Journal;
 use crate::eval::report_files::{JUDGE_FILE, json_lines, report_files};
 use crate::progress::{GenerationProgress, Waiting, Work};
-use crate::rows::goat_options;
+use crate::rows::{flat_documents, goat_options};
 
 pub(super) static GOAT_KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -79,6 +80,8 @@ pub(super) struct AgentLoops {
     max_time: Option<f64>,
     /// Whether plans, sub-queries and calls keep to their schemas.
     constrained: bool,
+    /// The documents as the model and the retriever see them, where the config flattens.
+    flat: Option<FlatDocuments>,
 }
 
 /// What loops write and call with.
@@ -197,8 +200,11 @@ impl AgentLoops {
         retriever: MiniLmEncoder,
     ) -> Result<Self, Error> {
         let options = goat_options(config)?;
+        let flat = flat_documents(config, catalogue)?;
+        let shown = flat.as_ref().map_or(catalogue, FlatDocuments::catalogue);
         Ok(Self {
-            index: DocumentIndex::new(retriever, &texts_of(catalogue))?,
+            index: DocumentIndex::new(retriever, &texts_of(shown))?,
+            flat,
             method: options.method,
             limits: within(options.limits(), config.eval.max_new_tokens),
             max_time: config.eval.max_time,
@@ -241,7 +247,7 @@ impl AgentLoops {
         } = means;
         let mut agents: Vec<Agent<'_>> = tasks
             .iter()
-            .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits.clone()))
+            .map(|task| self.agent(&task.query, catalogue))
             .collect();
         let constrainer = if self.constrained {
             Some(generator.constrainer()?)
@@ -307,6 +313,22 @@ impl AgentLoops {
             _ => None,
         });
         Ok(Some(outcomes.collect()))
+    }
+
+    fn agent<'a>(&'a self, query: &str, catalogue: &'a ApiCatalogue) -> Agent<'a> {
+        let limits = self.limits.clone();
+        match &self.flat {
+            Some(flat) => Agent::with_flat_documents(self.method, query, flat, limits),
+            None => Agent::new(self.method, query, catalogue, limits),
+        }
+    }
+
+    /// What became of the schemas of the documents, in sentences; none where none is flattened.
+    pub(super) fn flat_lines(&self) -> Vec<String> {
+        let lines = self.flat.iter().flat_map(|flat| flat.report().lines());
+        lines
+            .map(|line| format!("goat.documents: {line}"))
+            .collect()
     }
 
     /// Ends the loops that have used up their time.

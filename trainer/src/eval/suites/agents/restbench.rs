@@ -121,8 +121,13 @@ impl AgentBenchmark for RestBenchBenchmark {
             })?);
         }
         let report = RestBenchReport::new(&scores)?;
+        let golds = self.paths.iter().map(|path| {
+            let gold: Vec<&str> = path.calls.iter().map(|call| call.name.as_str()).collect();
+            RestBenchScore::of_gold(&gold, &self.endpoints)
+        });
+        let golds = RestBenchReport::new(&golds.collect::<Result<Vec<_>, _>>()?)?;
         Ok(AgentScores {
-            ceilings: Vec::new(),
+            ceilings: RESTBENCH.ceilings(|name| golds.value(name)),
             metrics: named_means(Suite::of(&RESTBENCH), &RestBenchReport::NAMES, |name| {
                 report.value(name)
             }),

@@ -130,7 +130,7 @@ impl AgentSuite {
         if let Some(loops) = loops {
             self.benchmark.add_retrieval(&mut scores, loops)?;
         }
-        let mut notes = Vec::new();
+        let mut notes = loops.map(AgentLoops::flat_lines).unwrap_or_default();
         if let Some((judge, verdicts)) = self.judge.as_ref().zip(verdicts) {
             let summary = judge.summary(&verdicts);
             notes.push(summary.line("queries", "unsolved"));

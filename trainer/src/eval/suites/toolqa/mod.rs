@@ -10,8 +10,8 @@ use tooltune_rows::text::{Conversation, Message, Role};
 use tooltune_suites::toolqa::{
     ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, SUITE, Schemas,
     ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
-    ToolQaRun, ToolResponses, judge_answers, n_neither, read_predictions, read_questions,
-    score_predictions, toolqa_table,
+    ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_predictions,
+    read_questions, score_predictions, toolqa_table,
 };
 
 use self::code::SandboxedCode;
@@ -300,7 +300,7 @@ impl ToolQaSuite {
             format!("{n} questions have neither an answer nor an output and count nowhere")
         });
         let judged = judge.map(|judge| judge.line("answers", "wrong"));
-        Ok(SuiteResult {
+        let result = SuiteResult {
             metrics: named_means(Suite::of(&SUITE), SUITE.metrics, |name| {
                 run.report.overall.value(name)
             }),
@@ -309,7 +309,9 @@ impl ToolQaSuite {
             by_file,
             notes: without_output.into_iter().chain(judged).collect(),
             warnings: Vec::new(),
-        })
+        };
+        let golds = gold_numbers(&self.rows);
+        result.with_ceilings(&SUITE, &SUITE.ceilings(|name| golds?.value(name)))
     }
 }
 

@@ -1,0 +1,354 @@
+//! What the data pipelines that a language model drives have in common: the model, the budget, the
+//! view of the work, and the tables at its end.
+
+use std::error::Error as StdError;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table, presets};
+use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
+use tooltune_checkpoints::digest::sha256_file;
+use tooltune_endpoint::{EndpointOptions, OptionNames};
+use tooltune_pipelines::{
+    Asking, EndpointGenerator, Generator, Limits, ModelInfo, PipelineError, Progress, Report,
+    StagePlan, WholeFiles,
+};
+
+use super::{DeviceOption, eprint_line, print_line};
+use crate::base_model::BaseModel;
+use crate::cli::{GeneratorArgs, ModelArgs, PipelineArgs};
+use crate::error::Error;
+use crate::eval::endings::Endings;
+use crate::eval::generate::GenerationOptions;
+use crate::eval::generator::LocalGenerator;
+use crate::eval::pipeline_generator::{LocalPipelineGenerator, UnloadedModel, identity};
+use crate::interrupt::Interrupt;
+use crate::progress::{Bar, print};
+use crate::recipes::run_lock::BASE_MODEL;
+
+/// How the pipelines spell the options of their server.
+const OPTION_NAMES: OptionNames = OptionNames {
+    base_url: "--endpoint",
+    model: "--endpoint-model",
+    api_key_env: "--api-key-env",
+    patience: Some("--timeout or --retries"),
+};
+
+/// Seconds for a request with all its attempts, where those of the attempts are not more.
+const LEAST_TOTAL_SECS: f64 = 600.0;
+
+/// Files as checkpoints are made.
+#[derive(Debug)]
+pub(super) struct Atomic;
+
+impl WholeFiles for Atomic {
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        Ok(write_atomic(path, bytes)?)
+    }
+}
+
+impl PipelineArgs {
+    /// The budget.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            max_requests: self.max_requests,
+            max_tokens: self.max_tokens,
+        }
+    }
+
+    /// Makes the folder and keeps other processes out of it.
+    ///
+    /// # Errors
+    ///
+    /// Another process works there, or the folder cannot be made.
+    pub(super) fn lock(&self) -> Result<FolderLock, Error> {
+        let dir = &self.output;
+        std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
+        Ok(FolderLock::take(dir)?)
+    }
+
+    /// What tokens cost, if there are prices.
+    fn cost(&self, n_prompt_tokens: usize, n_tokens: usize) -> Option<f64> {
+        const MILLION: f64 = 1e6;
+        let cost = self.input_price * n_prompt_tokens as f64 + self.output_price * n_tokens as f64;
+        (self.input_price > 0.0 || self.output_price > 0.0).then_some(cost / MILLION)
+    }
+}
+
+/// Lets `work` ask a model: the server of the command line, or the model here.
+///
+/// # Errors
+///
+/// - a server without a name for its model, or an address that is none
+/// - a model that cannot be loaded
+/// - what `work` says
+pub(super) fn with_generator<R>(
+    args: &GeneratorArgs,
+    place: &DeviceOption,
+    work: impl FnOnce(&dyn Generator) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let Some(target) = &args.model else {
+        return work(&server(args)?);
+    };
+    let target = local_target(args, target);
+    let mut config = target.config(&[])?;
+    config.device = place.name(config.device)?;
+    target.check_used(&config, &[BASE_MODEL])?;
+    let device = place.open(config.device)?;
+    let base = BaseModel::of(&config)?;
+    base.warn_of_choices();
+    let decoder = target.decoder(&config, &base, "writing with", &device)?;
+    let options = GenerationOptions::of(&config, &base.stop_ids);
+    let identity = identity(&base, &options, &adapter(&target, &config)?)?;
+    let local = LocalGenerator {
+        decoder: &decoder,
+        base: &base,
+        options: &options,
+        endings: &Endings::default(),
+    };
+    work(&LocalPipelineGenerator::new(local, identity)?)
+}
+
+/// Shows `work` the model as far as it is known without asking or loading it.
+///
+/// # Errors
+///
+/// As [`with_generator`].
+pub(super) fn with_model_info<R>(
+    args: &GeneratorArgs,
+    work: impl FnOnce(&dyn ModelInfo) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let Some(target) = &args.model else {
+        return work(&server(args)?);
+    };
+    let target = local_target(args, target);
+    let config = target.config(&[])?;
+    let base = BaseModel::of(&config)?;
+    let options = GenerationOptions::of(&config, &base.stop_ids);
+    let identity = identity(&base, &options, &adapter(&target, &config)?)?;
+    work(&UnloadedModel {
+        base: &base,
+        identity,
+    })
+}
+
+fn local_target(args: &GeneratorArgs, target: &Path) -> ModelArgs {
+    ModelArgs {
+        path: target.to_owned(),
+        overrides: args.overrides.clone(),
+        checkpoint: args.checkpoint.clone(),
+    }
+}
+
+/// What tells the adapter of a target from others.
+fn adapter(target: &ModelArgs, config: &crate::config::Config) -> Result<String, Error> {
+    if target.checkpoint()? == "base" {
+        return Ok("base".to_owned());
+    }
+    let dir = target.checkpoint_dir(config)?;
+    Ok(sha256_file(&dir.join("adapter_model.safetensors"))?)
+}
+
+fn server(args: &GeneratorArgs) -> Result<EndpointGenerator, Error> {
+    let url = args.endpoint.clone().unwrap_or_default();
+    let model = args.endpoint_model.clone().ok_or_else(|| {
+        let reason = "--endpoint needs --endpoint-model, the server's name for the model";
+        Error::Usage(reason.to_owned())
+    })?;
+    let all_attempts = args.timeout * (args.retries + 1) as f64;
+    let options = EndpointOptions {
+        api_key_env: args.api_key_env.clone(),
+        timeout_secs: args.timeout,
+        total_secs: all_attempts.max(LEAST_TOTAL_SECS),
+        retries: args.retries,
+        names: OPTION_NAMES,
+        ..EndpointOptions::new(url, model)
+    };
+    let asking = Asking {
+        concurrency: usize::from(args.concurrency),
+        extra_body: args.extra_body.clone().unwrap_or_default(),
+        is_constrained: !args.no_response_format,
+    };
+    Ok(EndpointGenerator::open(&options, asking)?)
+}
+
+/// Time between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(20);
+
+/// The view of a pipeline: a bar for each round of requests, with tokens and costs.
+pub(super) struct View<'a> {
+    args: &'a PipelineArgs,
+    interrupt: Interrupt,
+    round: Option<(&'static str, usize)>,
+    bar: Option<Bar>,
+    last_line: Instant,
+}
+
+impl<'a> View<'a> {
+    /// Begins; a signal ends the work in order from now on.
+    pub(super) fn begin(args: &'a PipelineArgs) -> Self {
+        Self {
+            args,
+            interrupt: Interrupt::begin(),
+            round: None,
+            bar: None,
+            last_line: Instant::now(),
+        }
+    }
+
+    /// Shows how far the work is; whether it goes on.
+    pub(super) fn show(&mut self, progress: &Progress) -> bool {
+        let round = (progress.stage, progress.n_all);
+        if self.round != Some(round) {
+            self.round = Some(round);
+            self.bar = None;
+            let template = "{prefix} {bar:16} {pos}/{len}  eta {eta}  {wide_msg}";
+            self.bar = Bar::begin(progress.n_all as u64, template);
+            if let Some(bar) = &self.bar {
+                bar.set_prefix(progress.stage);
+            }
+        }
+        let (n_prompt_tokens, n_tokens) = (progress.n_prompt_tokens, progress.n_tokens);
+        let mut words = format!("{n_prompt_tokens} + {n_tokens} tokens");
+        if let Some(cost) = self.args.cost(n_prompt_tokens, n_tokens) {
+            words.push_str(&format!(", cost {cost:.2}"));
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(progress.n_done as u64);
+                bar.set_message(words);
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                let Progress {
+                    stage,
+                    n_done,
+                    n_all,
+                    ..
+                } = progress;
+                print(&format!("{stage} {n_done}/{n_all}  {words}"));
+            }
+            None => {}
+        }
+        !self.interrupt.is_set()
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Prints what each stage would ask.
+///
+/// # Errors
+///
+/// The terminal cannot be written to.
+pub(super) fn print_plan(args: &PipelineArgs, plans: &[StagePlan]) -> Result<(), Error> {
+    let mut shown = table(&["stage", "requests", "done", "prompt tokens", "reply tokens"]);
+    for plan in plans {
+        let at_most = |n: usize| match plan.is_at_most {
+            true => format!("at most {n}"),
+            false => n.to_string(),
+        };
+        shown.add_row([
+            plan.stage.to_owned(),
+            at_most(plan.n_requests),
+            plan.n_there.to_string(),
+            at_most(plan.n_prompt_tokens),
+            format!("at most {}", plan.n_max_tokens),
+        ]);
+    }
+    print_line(&shown.trim_fmt())?;
+    let sum = |of: fn(&StagePlan) -> usize| plans.iter().map(of).sum::<usize>();
+    let n_left = sum(|plan| plan.n_requests - plan.n_there);
+    let (n_prompt_tokens, n_tokens) = (
+        sum(|plan| plan.n_prompt_tokens),
+        sum(|plan| plan.n_max_tokens),
+    );
+    let mut line = format!(
+        "at most {n_left} requests are left, with about {n_prompt_tokens} tokens of prompts and at \
+         most {n_tokens} of replies"
+    );
+    if let Some(cost) = args.cost(n_prompt_tokens, n_tokens) {
+        line.push_str(&format!(", which cost at most {cost:.2}"));
+    }
+    print_line(&format!(
+        "{line}; a reply that cannot be read is asked for once more. Nothing was sent."
+    ))
+}
+
+/// Prints what became of the stages: what they kept, what they dropped and why, and what that took.
+///
+/// # Errors
+///
+/// The terminal cannot be written to.
+pub(super) fn print_report(args: &PipelineArgs, report: &Report) -> Result<(), Error> {
+    let header = [
+        "stage",
+        "in",
+        "kept",
+        "dropped",
+        "replies",
+        "asked again",
+        "no reply",
+        "tokens",
+    ];
+    let mut shown = table(&header);
+    for stage in &report.stages {
+        let requests = &stage.requests;
+        let n_unanswered: usize = requests.unanswered.values().sum();
+        shown.add_row([
+            stage.stage.clone(),
+            stage.n_in.to_string(),
+            stage.n_kept.to_string(),
+            (stage.dropped.values().sum::<usize>()).to_string(),
+            requests.n_replies.to_string(),
+            requests.n_asked_again.to_string(),
+            n_unanswered.to_string(),
+            format!("{} + {}", requests.n_prompt_tokens, requests.n_tokens),
+        ]);
+    }
+    print_line(&shown.trim_fmt())?;
+    for stage in &report.stages {
+        for (reason, n) in &stage.dropped {
+            print_line(&format!("  {} dropped {n}: {reason}", stage.stage))?;
+        }
+        for (what, n) in &stage.counts {
+            print_line(&format!("  {} {what}: {n}", stage.stage))?;
+        }
+    }
+    let all = report.requests();
+    match args.cost(all.n_prompt_tokens, all.n_tokens) {
+        Some(cost) => print_line(&format!("the replies have cost {cost:.2}")),
+        None => Ok(()),
+    }
+}
+
+/// Says what there is to say of files and replies.
+///
+/// # Errors
+///
+/// The terminal cannot be written to.
+pub(super) fn print_notes(notes: &[String]) -> Result<(), Error> {
+    notes.iter().try_for_each(|note| eprint_line(note))
+}
+
+/// Says, after work that ended early, what the stages before it came to.
+pub(super) fn with_report<R>(
+    args: &PipelineArgs,
+    result: Result<R, PipelineError>,
+) -> Result<R, Error> {
+    if result.is_err() {
+        let report = tooltune_pipelines::read_report(&args.output);
+        if let Some(report) = report.ok().filter(|report| !report.stages.is_empty()) {
+            print_report(args, &report)?;
+        }
+    }
+    Ok(result?)
+}

@@ -1,0 +1,264 @@
+//! The model here as what the data pipelines ask.
+//!
+//! Prompts of one temperature are written together. What is drawn follows the seed of each prompt,
+//! not its place, so that a pipeline that was interrupted draws as one that was not. A schema is
+//! kept to by a grammar; one that no grammar enforces exactly is left to the model, which is said.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use tooltune_checkpoints::digest::sha256_bytes;
+use tooltune_checkpoints::input_files::{FileDigest, model_files};
+use tooltune_pipelines::{
+    Came, Generator as PipelineGenerator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered,
+    estimated_tokens,
+};
+use tooltune_rows::text::{Conversation, Message, Role, Tokenizer};
+
+use super::generate::{FinishReason, GenerationOptions, GenerationProgress};
+use super::generator::{
+    Completion, Constrainer, GenerationRequest, Generator, LocalGenerator, PromptText,
+    TextConstraint,
+};
+use crate::base_model::BaseModel;
+use crate::config::Sampling;
+use crate::error::Error;
+
+/// What a schema became.
+type Compiled = Result<TextConstraint, String>;
+
+/// A model, and the grammars of the schemas that it was asked to keep to.
+#[derive(Debug)]
+pub struct LocalPipelineGenerator<'a> {
+    local: LocalGenerator<'a>,
+    constrainer: Constrainer,
+    identity: Map<String, Value>,
+    compiled: RefCell<BTreeMap<String, Compiled>>,
+    refused: RefCell<BTreeSet<String>>,
+}
+
+/// Everything that the replies of a model follow from, but for its prompts.
+///
+/// # Errors
+///
+/// Its files cannot be read.
+pub fn identity(
+    base: &BaseModel,
+    options: &GenerationOptions,
+    adapter: &str,
+) -> Result<Map<String, Value>, Error> {
+    let mut files = String::new();
+    for (name, path) in model_files(&base.path)? {
+        let digest = FileDigest::of(&path, None)?;
+        let pages = digest.pages_sha256.unwrap_or_default();
+        files.push_str(&format!("{name} {} {pages}\n", digest.sha256));
+    }
+    let sampling = options.sampling;
+    let settings = [
+        ("model", json!(sha256_bytes(files.as_bytes()))),
+        ("adapter", json!(adapter)),
+        ("chat-template", json!(base.template.sha256())),
+        ("top-k", json!(sampling.top_k)),
+        ("top-p", json!(sampling.top_p)),
+        ("stop-strings", json!(options.stop_strings)),
+        ("sampling-seed", json!(options.seed)),
+    ];
+    let settings = settings.into_iter();
+    Ok(settings
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect())
+}
+
+impl<'a> LocalPipelineGenerator<'a> {
+    /// Of a model with its [`identity`].
+    ///
+    /// # Errors
+    ///
+    /// A tokenizer that cannot be constrained.
+    pub fn new(local: LocalGenerator<'a>, identity: Map<String, Value>) -> Result<Self, Error> {
+        Ok(Self {
+            constrainer: Generator::Local(local).constrainer()?,
+            local,
+            identity,
+            compiled: RefCell::default(),
+            refused: RefCell::default(),
+        })
+    }
+
+    fn constraint(&self, schema: &Value) -> Option<TextConstraint> {
+        let text = schema.to_string();
+        let mut compiled = self.compiled.borrow_mut();
+        let found = compiled.entry(text).or_insert_with(|| {
+            let found = self.constrainer.constraints(&[schema]).into_iter().next();
+            found.unwrap_or_else(|| Err("nothing was compiled".to_owned()))
+        });
+        match found {
+            Ok(constraint) => Some(constraint.clone()),
+            Err(reason) => {
+                self.refused.borrow_mut().insert(reason.clone());
+                None
+            }
+        }
+    }
+
+    /// Asks prompts of one temperature; whether the work goes on.
+    fn ask_together(
+        &self,
+        prompts: &[&Prompt],
+        numbers: &[usize],
+        take: &mut dyn FnMut(Option<Came>) -> bool,
+    ) -> Result<bool, Error> {
+        let options = GenerationOptions {
+            sampling: Sampling {
+                temperature: prompts[numbers[0]].temperature,
+                ..self.local.options.sampling
+            },
+            ..self.local.options.clone()
+        };
+        let local = LocalGenerator {
+            options: &options,
+            ..self.local
+        };
+        let of = |number: &usize| prompts[*number];
+        let conversations: Vec<Conversation> = numbers
+            .iter()
+            .map(|number| {
+                Conversation::new(vec![Message::new(Role::User, of(number).text.as_str())])
+            })
+            .collect();
+        let constraints: Vec<Option<TextConstraint>> = numbers
+            .iter()
+            .map(|number| {
+                of(number)
+                    .schema
+                    .as_ref()
+                    .and_then(|schema| self.constraint(schema))
+            })
+            .collect();
+        let ids: Vec<String> = numbers
+            .iter()
+            .map(|number| format!("prompt {number}"))
+            .collect();
+        let requests: Vec<GenerationRequest<'_>> = numbers
+            .iter()
+            .enumerate()
+            .map(|(place, number)| GenerationRequest {
+                id: &ids[place],
+                text: PromptText::Chat(&conversations[place]),
+                max_new_tokens: of(number).max_tokens,
+                constraint: constraints[place].as_ref(),
+            })
+            .collect();
+        let lengths = requests
+            .iter()
+            .map(|request| Ok(local.prompt_ids(request)?.len()))
+            .collect::<Result<Vec<usize>, Error>>()?;
+        let streams: Vec<usize> = numbers
+            .iter()
+            .map(|number| usize::try_from(of(number).seed).unwrap_or(usize::MAX))
+            .collect();
+        let is_stopped = RefCell::new(false);
+        let take = RefCell::new(take);
+        let mut watch = |_: GenerationProgress| {
+            let goes_on = (take.borrow_mut())(None);
+            *is_stopped.borrow_mut() |= !goes_on;
+            !*is_stopped.borrow()
+        };
+        let mut finished = |place: usize, written: &Completion| {
+            let came = Came {
+                number: numbers[place],
+                result: result(written, lengths[place]),
+            };
+            let goes_on = (take.borrow_mut())(Some(came));
+            *is_stopped.borrow_mut() |= !goes_on;
+            Ok(())
+        };
+        let written = local.write(&requests, &streams, &mut watch, &mut finished)?;
+        Ok(written.is_some() && !*is_stopped.borrow())
+    }
+}
+
+fn result(written: &Completion, n_prompt_tokens: usize) -> Result<Reply, Unanswered> {
+    let context = FinishReason::Context.name();
+    if written.finish_reason == context {
+        return Err(Unanswered {
+            kind: context.to_owned(),
+            message: format!(
+                "the prompt has {n_prompt_tokens} tokens, which fill the model's context"
+            ),
+            is_final: true,
+        });
+    }
+    Ok(Reply {
+        text: written.text.clone(),
+        finish_reason: written.finish_reason.clone(),
+        n_prompt_tokens,
+        n_tokens: written.n_tokens,
+        without_text: None,
+    })
+}
+
+impl ModelInfo for LocalPipelineGenerator<'_> {
+    fn identity(&self) -> Map<String, Value> {
+        self.identity.clone()
+    }
+
+    fn count_tokens(&self, text: &str) -> usize {
+        count_tokens(&self.local.base.tokenizer, text)
+    }
+}
+
+impl PipelineGenerator for LocalPipelineGenerator<'_> {
+    fn ask(
+        &self,
+        prompts: &[&Prompt],
+        take: &mut dyn FnMut(Option<Came>) -> bool,
+    ) -> Result<(), GeneratorFailure> {
+        let mut by_temperature: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (number, prompt) in prompts.iter().enumerate() {
+            let together = by_temperature.entry(prompt.temperature.to_bits());
+            together.or_default().push(number);
+        }
+        for numbers in by_temperature.values() {
+            let asked = self.ask_together(prompts, numbers, take);
+            if !asked.map_err(|error| GeneratorFailure(error.to_string()))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let refused = self.refused.borrow();
+        let note = |reason: &String| {
+            format!("a reply is written freely, since no grammar enforces its schema: {reason}")
+        };
+        refused.iter().map(note).collect()
+    }
+}
+
+/// Tokens of a text; where the tokenizer refuses it, about as many.
+fn count_tokens(tokenizer: &Tokenizer, text: &str) -> usize {
+    let encoded = tokenizer.encode(text);
+    encoded.map_or_else(|_| estimated_tokens(text), |encoded| encoded.ids.len())
+}
+
+/// A model that is looked at and not loaded, for the plan of a pipeline.
+#[derive(Debug)]
+pub struct UnloadedModel<'a> {
+    /// Its tokenizer and template.
+    pub base: &'a BaseModel,
+    /// As that of the model when it is loaded.
+    pub identity: Map<String, Value>,
+}
+
+impl ModelInfo for UnloadedModel<'_> {
+    fn identity(&self) -> Map<String, Value> {
+        self.identity.clone()
+    }
+
+    fn count_tokens(&self, text: &str) -> usize {
+        count_tokens(&self.base.tokenizer, text)
+    }
+}
