@@ -6,6 +6,7 @@ use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_grammar::GrammarError;
+use tooltune_hub::HubError;
 use tooltune_pipelines::PipelineError;
 use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
@@ -64,6 +65,21 @@ pub enum Error {
     /// Runs that cannot be shown.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// What a name of the hub means, or the hub itself.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// An export that was written and not uploaded.
+    #[error(
+        "{output} is written, and not on the hub: {source}; the same upload may be tried again with \
+         `hf upload`",
+        output = output.display()
+    )]
+    NotPushed {
+        /// What was exported.
+        output: PathBuf,
+        /// Why it was not uploaded.
+        source: HubError,
+    },
     /// An export that computes something else than its checkpoint.
     #[error(
         "{export} computes something else than its checkpoint ({found}); {fix}",
@@ -321,12 +337,15 @@ impl Error {
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::Pipeline(error) => of_pipeline(error),
+            Self::Hub(HubError::Name(_)) => 2,
+            Self::Hub(_) => 1,
             Self::Stopped
             | Self::Stream(_)
             | Self::Judge { .. }
             | Self::Endpoint(_)
             | Self::Sandbox(_)
             | Self::Report(_)
+            | Self::NotPushed { .. }
             | Self::ExportDiffers { .. }
             | Self::Checkpoint(_)
             | Self::DecoderConfig { .. }

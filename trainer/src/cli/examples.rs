@@ -84,7 +84,14 @@ Examples:
   tooltune export runs/slot --output my-adapter
   tooltune export runs/slot --to gguf --output my-adapter.gguf
   tooltune export runs/slot --to merged --output my-model
-  tooltune export runs/slot --check               what each server makes of it";
+  tooltune export runs/slot --check               what each server makes of it
+  tooltune export runs/slot --output my-adapter --push-to-hub org/my-adapter";
+
+pub(super) const FETCH: &str = "\
+Examples:
+  tooltune fetch Qwen/Qwen2.5-0.5B-Instruct
+  tooltune fetch HuggingFaceTB/SmolLM2-135M-Instruct@main
+  tooltune fetch hf://datasets/org/name/train.jsonl";
 
 pub(super) const VERIFY: &str = "\
 Examples:

@@ -66,6 +66,9 @@ pub enum Command {
     /// Write the adapter or the retriever of a checkpoint for serving.
     #[command(after_help = examples::EXPORT)]
     Export(ExportArgs),
+    /// Fetch models and rows of the Hugging Face hub, for machines without a network.
+    #[command(after_help = examples::FETCH)]
+    Fetch(FetchArgs),
     /// Write logits or embeddings of fixed texts, for comparison with another implementation.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
@@ -106,6 +109,7 @@ impl Command {
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)
+            | Self::Fetch(_)
             | Self::Data(_)
             | Self::Schema
             | Self::Completions(_)
@@ -504,8 +508,24 @@ pub struct ExportArgs {
     #[arg(long, default_value_t = 5.0)]
     pub max_shard_size: f64,
     /// Print what each server would make of this adapter, and write nothing.
-    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype"])]
+    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub"])]
     pub check: bool,
+    /// Upload what was written to this model on the Hugging Face hub, which is made if need be, with
+    /// its README.md as the model card; HF_TOKEN says who asks.
+    #[arg(long, value_name = "ORG/NAME")]
+    pub push_to_hub: Option<String>,
+    /// Nobody else sees the model if it is made.
+    #[arg(long, requires = "push_to_hub")]
+    pub private: bool,
+}
+
+/// `tooltune fetch Qwen/Qwen3-0.6B hf://datasets/org/name/train.jsonl`
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// A model, `org/name`, with `@revision` for a branch, tag or commit; or a file of a data set,
+    /// `hf://datasets/org/name/train.jsonl`.
+    #[arg(required = true)]
+    pub names: Vec<String>,
 }
 
 /// Formats of numbers.

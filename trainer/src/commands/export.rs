@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_hub::{Hub, Upload};
 
 use super::model_card::{Handed, model_card};
 use super::{eprint_line, print_line};
@@ -16,6 +17,7 @@ use crate::export::{
     HandedOn, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
 };
 use crate::lora::linear_layers;
+use crate::progress::Fetching;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
@@ -81,7 +83,33 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             files::export(&config, &checkpoint, output, &device)?;
         }
     }
-    print_line(&format!("{} -> {}", checkpoint.display(), output.display()))
+    print_line(&format!("{} -> {}", checkpoint.display(), output.display()))?;
+    match &args.push_to_hub {
+        Some(repo) => push(repo, args.private, output),
+        None => Ok(()),
+    }
+}
+
+/// Uploads what was written.
+fn push(repo: &str, is_private: bool, output: &Path) -> Result<(), Error> {
+    let upload = Upload {
+        repo,
+        path: output,
+        is_private,
+        message: "Upload with tooltune",
+    };
+    let view = Fetching::begin(format!("{} -> {repo}", output.display()));
+    let pushed = Hub::of_process()?.push(upload, &|event| view.hear(event));
+    let pushed = pushed.map_err(|source| Error::NotPushed {
+        output: output.to_owned(),
+        source,
+    })?;
+    let summary = view.summary().unwrap_or_default();
+    drop(view);
+    match pushed.commit {
+        Some(commit) => print_line(&format!("{} has {summary}, commit {commit}", pushed.page)),
+        None => print_line(&format!("{} had all of it as it is", pushed.page)),
+    }
 }
 
 /// Options that the format has no use for.

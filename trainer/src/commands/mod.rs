@@ -16,6 +16,7 @@ mod data_slot;
 mod data_stats;
 mod evaluate;
 mod export;
+mod fetch;
 mod generate;
 mod init;
 mod inspect;
@@ -85,6 +86,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Compare(args) => compare::run(&args),
         Command::Report(on) => report::run(&on.args, &place),
         Command::Export(args) => export::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
         Command::Verify(on) => verify::run(&on.args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),

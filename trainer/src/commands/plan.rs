@@ -154,7 +154,8 @@ fn retriever_alone(
 
 /// The plan of a config whose files are not here.
 fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
-    let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
+    let config = &args.config;
+    let loaded = LoadedConfig::load_with(&config.config, &config.overrides, Names::Shapes)?;
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
     loaded.check_output_dir()?;

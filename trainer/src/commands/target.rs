@@ -14,7 +14,7 @@ use super::eprint_line;
 use super::reading::say_recognised;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ModelArgs, TargetArgs};
-use crate::config::{Config, LoadedConfig, Source, fetch_hint};
+use crate::config::{Config, LoadedConfig, Names, Source, fetch_hint};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
@@ -165,7 +165,8 @@ impl ModelArgs {
         for file in rows {
             refuse_hub_name(RepoKind::Dataset, file)?;
         }
-        let load = |path: &Path| LoadedConfig::load(path, &self.overrides);
+        let names = Names::ForEvaluation;
+        let load = |path: &Path| LoadedConfig::load_with(path, &self.overrides, names);
         let loaded = match TargetKind::of(&self.path)? {
             TargetKind::Run => load(&self.path.join(RUN_CONFIG)),
             TargetKind::Config => load(&self.path),

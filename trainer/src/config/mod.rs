@@ -52,7 +52,7 @@ pub use hub_names::{HubNames, HubOrigin};
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
 pub use names::Names;
-pub(crate) use names::name_of;
+pub(crate) use names::fetch;
 pub(crate) use paths::{named_files, things_beside};
 pub use presets::Preset;
 pub use schema::json_schema;

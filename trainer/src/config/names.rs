@@ -130,6 +130,15 @@ fn located(hub: &Hub, name: &HubName, need: Option<Need>) -> Result<Option<Fetch
         // What is wrong with it is said by whoever needs it.
         return Ok(hub.cached(name, Need::All).unwrap_or_default());
     };
+    fetch(hub, name, need).map(Some)
+}
+
+/// Fetches what a name means, unless the cache has it, and says what was fetched.
+///
+/// # Errors
+///
+/// A name that the hub does not know or does not give, or a hub that cannot be reached.
+pub(crate) fn fetch(hub: &Hub, name: &HubName, need: Need) -> Result<Fetched, HubError> {
     let view = Fetching::begin(name.to_string());
     let found = hub.fetch(name, need, &|event| view.hear(event))?;
     if let Some(fetched) = view.summary() {
@@ -145,7 +154,7 @@ fn located(hub: &Hub, name: &HubName, need: Option<Need>) -> Result<Option<Fetch
             found.commit
         );
     }
-    Ok(Some(found))
+    Ok(found)
 }
 
 /// The name with the revision of its setting.

@@ -16,7 +16,7 @@ use tooltune_rows::regular_file;
 use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 
 use crate::budgets::RUN_FILE_BYTES;
-use crate::config::{Config, named_files};
+use crate::config::{Config, HubOrigin, named_files};
 use crate::error::Error;
 
 /// Its name in a run directory and in a checkpoint.
@@ -76,6 +76,9 @@ pub struct Input {
     pub setting: String,
     /// As the config has it.
     pub path: PathBuf,
+    /// What the path is on the hub, if it came from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubOrigin>,
     /// Its files by their names below it; `.` is the path itself.
     pub files: BTreeMap<String, FileDigest>,
 }
@@ -112,7 +115,11 @@ impl RunLock {
             .filter(|(_, path)| path.exists());
         let inputs = inputs.map(|(setting, path)| {
             let known = earlier.and_then(|lock| lock.input(&setting, &path));
-            Input::read(setting, &path, known)
+            let input = Input::read(setting, &path, known)?;
+            Ok::<_, Error>(Input {
+                hub: config.hub.of(&path).cloned(),
+                ..input
+            })
         });
         Ok(RunLock {
             tooltune: env!("CARGO_PKG_VERSION").to_owned(),
@@ -343,6 +350,7 @@ impl Input {
         Ok(Input {
             files: files.into_iter().map(digest).collect::<Result<_, _>>()?,
             path: path.to_owned(),
+            hub: None,
             setting,
         })
     }
