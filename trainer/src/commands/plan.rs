@@ -12,7 +12,7 @@ use super::train::say_remarks;
 use super::{DeviceOption, load_config, print_line, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
-use crate::config::{Config, Device, LoadedConfig, RunLength};
+use crate::config::{Config, Device, LoadedConfig, Names, RunLength};
 use crate::error::Error;
 use crate::models::DecoderConfig;
 use crate::plan::{
