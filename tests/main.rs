@@ -17,6 +17,7 @@ mod from_elsewhere;
 mod generate;
 mod generation;
 mod graphs;
+mod hub;
 mod interrupted;
 mod mutations;
 mod not_files;
