@@ -349,7 +349,7 @@ fn evaluate(workplace: &Workplace) {
     let compared = compared.success();
     let gain = compared
         .lines()
-        .find(|line| line.starts_with("| exact match |"))
+        .find(|line| line.starts_with("| slot.exact_match |"))
         .unwrap();
     assert!(gain.ends_with("| +100.0 |"), "{compared}");
 }

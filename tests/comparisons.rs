@@ -257,6 +257,7 @@ fn three_runs() -> Workplace {
             format!("train.output_dir={folder}"),
             format!("train.learning_rate={rate}"),
             "checkpoint.save_total_limit=1".to_owned(),
+            "eval.metric_for_best_model=loss".to_owned(),
         ];
         let mut arguments = vec!["train", "config.toml"];
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
@@ -374,14 +375,15 @@ fn a_run_of_chats_has_a_page_with_losses_learned_rows_and_texts() {
         json!({"messages": [{"role": "user", "content": format!("Is {n} even?")},
             {"role": "assistant", "content": format!("{} is.", 2 * n)}]})
     };
-    workplace.write("chats.jsonl", lines(&[chat(1), chat(2), chat(3), chat(4)]));
+    let chats = [5, 6, 7, 8, 1, 2, 3, 4].map(chat);
+    workplace.write("learned.jsonl", lines(&chats[..4]));
+    workplace.write("chats.jsonl", lines(&chats[4..]));
     let sets = [
         "data.format=messages",
-        "data.train=[\"chats.jsonl\"]",
+        "data.train=[\"learned.jsonl\"]",
         "data.eval=[\"chats.jsonl\"]",
         "eval.suites=[]",
         "eval.metric_for_best_model=loss",
-        "data.chat_template=chatml",
     ];
     let mut arguments = vec!["train", "config.toml"];
     arguments.extend(sets.iter().flat_map(|set| ["--set", set]));

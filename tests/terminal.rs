@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::place::TestDevice;
-use crate::support::program;
+use crate::support::{model, program};
 use crate::workplace::{Answer, Workplace};
 
 /// Runs the program on a pseudo-terminal of 80 columns; what came out of it.
@@ -212,18 +212,26 @@ fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
 #[test]
 fn a_loss_that_rises_to_many_times_its_best_is_told_while_the_run_goes_on() {
     let workplace = Workplace::new();
-    // One row is learned soon; the rate rises until it is unlearned.
-    let rows = workplace.read("train.jsonl");
-    workplace.write("train.jsonl", rows.lines().next().expect("a row"));
+    // One row is learned soon; the rate rises until it is unlearned. The loss of the tiny model is
+    // never low enough to rise to three times as much on every processor.
+    workplace.write(
+        "train.jsonl",
+        "{\"prompt\": \"Say it:\", \"completion\": \"zebra 7 Quartz? lamp, violin 42 moss! Kiwi\"}\n",
+    );
+    let gguf = model("smollm2-135m-instruct.gguf");
+    let model = format!("model.model_name_or_path={}", gguf.display());
     let answer: Answer = Answer::of(
         crate::workplace::tooltune()
             .env("RUST_LOG", "warn")
             .current_dir(workplace.folder())
+            .args(["train", "config.toml", "--set", &model])
             .args(
-                "train config.toml --set train.max_steps=400 --set train.learning_rate=0.15 \
-                 --set train.lr_scheduler_type=constant_with_warmup --set train.warmup_steps=400 \
+                "--set data.format=prompt-completion --set data.eval=[] --set eval.suites=[] \
+                 --set eval.metric_for_best_model=loss --set eval.eval_strategy=no \
+                 --set train.max_steps=40 --set train.learning_rate=0.05 \
+                 --set train.lr_scheduler_type=constant_with_warmup --set train.warmup_steps=40 \
                  --set train.per_device_train_batch_size=1 --set train.max_grad_norm=0 \
-                 --set lora.r=64 --set lora.lora_alpha=64 --set eval.eval_strategy=no"
+                 --set lora.r=8 --set lora.lora_alpha=16 --set checkpoint.save_steps=40"
                     .split_whitespace(),
             ),
     );

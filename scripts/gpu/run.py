@@ -65,6 +65,7 @@ TEST_MODULES = [
     "bad_models",
     "signals",
     "pipelines",
+    "hub",
     "faults",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"

@@ -78,7 +78,7 @@ pub enum Error {
         /// What was exported.
         output: PathBuf,
         /// Why it was not uploaded.
-        source: HubError,
+        source: Box<HubError>,
     },
     /// An export that computes something else than its checkpoint.
     #[error(

@@ -102,7 +102,7 @@ fn push(repo: &str, is_private: bool, output: &Path) -> Result<(), Error> {
     let pushed = Hub::of_process()?.push(upload, &|event| view.hear(event));
     let pushed = pushed.map_err(|source| Error::NotPushed {
         output: output.to_owned(),
-        source,
+        source: Box::new(source),
     })?;
     let summary = view.summary().unwrap_or_default();
     drop(view);

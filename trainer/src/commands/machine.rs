@@ -1,7 +1,6 @@
 //! `doctor`: whether this machine has what a run will need.
 
-use super::plan::plain_table;
-use super::{DeviceOption, print_line};
+use super::{DeviceOption, plain_table, print_line};
 use crate::cli::DoctorArgs;
 use crate::config::{Device, LoadedConfig};
 use crate::doctor::{Finding, Verdict, examine};

@@ -39,6 +39,7 @@ use std::io::Write;
 use std::path::Path;
 
 use burn::tensor::Device;
+use comfy_table::{Table, presets};
 
 use crate::cli::{Cli, Command, ConfigArgs, DataCommand, MachineArgs, SynthCommand};
 use crate::config::{self, Config, LoadedConfig};
@@ -199,4 +200,11 @@ fn eprint_line(text: &str) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// A table without lines.
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
 use super::setup::{device_text, kept_blocks_text, products_text, unusual_lines};
 use super::train::say_remarks;
-use super::{DeviceOption, load_config, print_line, say};
+use super::{DeviceOption, load_config, plain_table, print_line, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
 use crate::config::{Config, Device, LoadedConfig, Names, RunLength};
@@ -588,12 +588,6 @@ fn outline_as_json(config: &Config, outline: &Outline) -> Value {
         "memory": outline.needs.memory,
         "available_memory_bytes": available_memory_bytes(),
     })
-}
-
-pub(super) fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
 }
 
 fn align_right(table: &mut Table, column: usize) {

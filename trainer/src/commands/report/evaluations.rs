@@ -61,7 +61,7 @@ pub(super) fn evaluations(run: &Path, further: &[PathBuf]) -> Result<Evaluated, 
     let is_new = |folder: &&PathBuf| !folders.iter().any(|own| is_same(own, folder));
     let further: Vec<PathBuf> = further.iter().filter(is_new).cloned().collect();
     let (files, further): (Vec<PathBuf>, Vec<PathBuf>) =
-        further.into_iter().partition(|path| path.is_file());
+        further.into_iter().partition(|path| !path.is_dir());
     for file in &files {
         texts.extend(generated(file)?);
     }

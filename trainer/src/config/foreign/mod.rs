@@ -370,12 +370,32 @@ impl Translation {
         }
         for table in tables {
             if let Some(settings) = self.settings.get(*table) {
-                let body = toml::to_string(settings)?;
-                text.push_str(&format!("\n[{table}]\n{body}"));
+                text.push_str(&format!("\n[{table}]\n"));
+                for (key, value) in settings.as_object().into_iter().flatten() {
+                    text.push_str(&format!("{key} = {}\n", one_line(value)?));
+                }
             }
         }
         Ok(text)
     }
+}
+
+/// A value on one line, which is the same in YAML: a text of several lines is then spelled as in JSON,
+/// which both read.
+fn one_line(value: &Value) -> Result<String, toml::ser::Error> {
+    let has_lines = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|text| text.contains(['\n', '\r']))
+    };
+    let is_json = match value {
+        Value::Array(items) => items.iter().any(has_lines),
+        other => has_lines(other),
+    };
+    if is_json {
+        return Ok(value.to_string().replace('\u{7f}', "\\u007f"));
+    }
+    Ok(toml::Value::try_from(value)?.to_string())
 }
 
 /// The value as a list; a text may have several, parted by commas.

@@ -331,11 +331,6 @@ fn settings_that_contradict_each_other_are_refused() {
     );
     let packed = ["data.packing=block-diagonal", "train.group_by_length=true"];
     check_mistake(MINIMAL, &packed, &["group_by_length = false"]);
-    check_mistake(
-        Preset::Goat.text(),
-        &["data.flatten=advised"],
-        &["--set:1:", "trajectories have no JSON Schemas"],
-    );
     check_mistake(MINIMAL, &["data.eval=[\"t.jsonl\"]"], &["which is learned"]);
     check_mistake(&MINIMAL.replace("[lora]", ""), &[], &["[lora] is missing"]);
     check_mistake(

@@ -130,6 +130,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         );
         let absent = [
             "hub_id",
+            "revision",
             "slot_prompt",
             "system",
             "chat_template",

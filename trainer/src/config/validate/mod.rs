@@ -246,13 +246,21 @@ impl Rules<'_> {
             return;
         };
         if config.data.format != DataFormat::Goat {
-            if !config.data.may_be(DataFormat::Goat) {
+            if config.data.may_be(DataFormat::Goat) {
+                return;
+            }
+            // What answers calls, `chat` asks whatever the rows are.
+            let of_rows = schema::keys_of("goat").into_iter().find(|key| {
+                !["documents", "executor"].contains(key) && self.is_typed(&format!("goat.{key}"))
+            });
+            if of_rows.is_some() || !self.is_typed("goat.executor") {
                 let rows = config.data.format;
                 let message = format!("[goat] is for trajectories, and the rows are {rows}");
-                let help = "write format = \"goat\" in [data], or take the table out";
+                let help = "write format = \"goat\" in [data], or take the table out; documents and \
+                            executor alone may stay, for `chat --execute`";
                 self.report("goat", message, help);
+                return;
             }
-            return;
         }
         self.missing(
             "goat.documents",
