@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, assert_refused};
 use crate::support::fixture;
-use crate::workplace::Workplace;
+use crate::workplace::{Answer, Workplace, tooltune};
 
 const AXOLOTL: &str = "\
 base_model: MODEL
@@ -230,8 +230,8 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
 #[test]
 fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
     let workplace = workplace();
-    let model = "`hf download acme/tiny --local-dir models/tiny`";
-    let rows = "`hf download acme/tides --repo-type dataset --local-dir data/tides`";
+    let model = "`tooltune fetch acme/tiny`";
+    let rows = "hf://datasets/acme/tides/train.jsonl";
     let set = |setting: &str| {
         vec![
             "plan".to_owned(),
@@ -242,8 +242,6 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     for (command, said) in [
-        (set("model.model_name_or_path=acme/tiny"), model),
-        (set("eval.encoder=acme/tiny"), model),
         (set("data.train=[\"acme/tides\"]"), rows),
         (words("chat acme/tiny"), model),
         (words("eval config.toml --data acme/tides"), rows),
@@ -257,13 +255,14 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
             "{command:?}: {}",
             refused.stderr
         );
-        let shown: Vec<&str> = refused
+        // As one text, whatever the box around it.
+        let shown: String = refused
             .stderr
-            .split_whitespace()
-            .filter(|word| *word != "│")
+            .chars()
+            .filter(|letter| !letter.is_whitespace() && *letter != '│')
             .collect();
         assert!(
-            shown.join(" ").contains(said),
+            shown.contains(&said.replace(' ', "")),
             "{command:?}: {}",
             refused.stderr
         );
@@ -271,11 +270,23 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
     let retriever = "[retriever]\nmodel_name_or_path = \"acme/tiny\"\ntrain = [\"acme/tides\"]\n\
                      [train]\noutput_dir = \"found\"\nmax_steps = 1\n";
     workplace.write("retriever.toml", retriever);
-    let said = [
-        "`hf download acme/tiny",
-        "`hf download acme/tides --repo-type dataset",
-    ];
-    assert_refused(&workplace, &["plan", "retriever.toml"], CONFIG, &said);
+    // Names in settings are asked for, and here nothing may be.
+    for (command, said) in [
+        (set("model.model_name_or_path=acme/tiny"), model),
+        (set("eval.encoder=acme/tiny"), model),
+        (words("plan retriever.toml"), model),
+    ] {
+        let mut offline = tooltune();
+        offline.current_dir(workplace.folder()).args(&command);
+        offline
+            .env("HF_HUB_OFFLINE", "1")
+            .env("HF_HOME", workplace.path("hf"));
+        let refused = Answer::of(&mut offline);
+        assert_eq!(refused.status, Some(CONFIG), "{}", refused.stderr);
+        let shown: Vec<&str> = refused.stderr.split_whitespace().collect();
+        let shown = shown.join(" ").replace("│ ", "");
+        assert!(shown.contains(said), "{command:?}: {}", refused.stderr);
+    }
     let axolotl = AXOLOTL
         .replace("MODEL", "acme/tiny")
         .replace("rows.jsonl", "acme/tides");

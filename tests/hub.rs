@@ -101,9 +101,6 @@ fn a_run_by_names_keeps_their_commits_and_goes_on_without_the_hub() {
         resolved.contains(MODEL) && resolved.contains(&commit),
         "{resolved}"
     );
-    let adapter = workplace.read("run/checkpoint-000004/adapter_config.json");
-    let adapter: Value = serde_json::from_str(&adapter).unwrap();
-    assert_eq!(adapter["base_model_name_or_path"], MODEL);
 
     // The branch moves on; the run has what it began with, from the cache alone.
     hub.add("models/org/tiny-chat", "config.json", b"{}", false);
@@ -171,6 +168,9 @@ fn an_export_goes_up_with_its_card_and_comes_down_as_it_was() {
         assert_eq!(repo.files[file].bytes, local, "{file}");
     }
     assert!(repo.files["adapter_model.safetensors"].is_large);
+    let adapter: Value =
+        serde_json::from_str(&workplace.read("adapter/adapter_config.json")).unwrap();
+    assert_eq!(adapter["base_model_name_or_path"], MODEL);
     // What is written stays where the upload fails.
     let export = "export run --checkpoint last --output again --push-to-hub org/mine";
     let answer = run(&workplace, NOWHERE, export);

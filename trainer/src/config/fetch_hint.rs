@@ -1,4 +1,4 @@
-//! Names of the Hugging Face hub in the place of paths: the command that fetches what they name.
+//! Names of the Hugging Face hub in the place of paths: what to do about them.
 
 use std::path::Path;
 
@@ -14,15 +14,20 @@ pub(crate) fn fetch_hint(kind: RepoKind, path: &Path) -> Option<String> {
         RepoKind::Model => HubName::of_model(path.to_str()?).ok()??,
         RepoKind::Dataset => rows_name(path.to_str()?)?,
     };
-    let noun = kind.noun();
-    let command = command(&name);
-    let then = match kind {
-        RepoKind::Model => "name the folder or file that it writes",
-        RepoKind::Dataset => "name the JSON Lines files in the folder that it writes",
-    };
-    Some(format!(
-        "if it is the name of a {noun} on the Hugging Face hub, fetch it with `{command}` and {then}"
-    ))
+    Some(match kind {
+        RepoKind::Model => format!(
+            "if it is the name of a model on the Hugging Face hub, fetch it with `tooltune fetch {name}` \
+             and name the folder that it prints"
+        ),
+        RepoKind::Dataset => {
+            let id = &name.repo.id;
+            format!(
+                "if it is the name of a data set on the Hugging Face hub, name its files, as in \
+                 hf://datasets/{id}/train.jsonl; `hf download {id} --repo-type dataset --local-dir \
+                 FOLDER` shows which there are"
+            )
+        }
+    })
 }
 
 /// `owner/name` is a path for who reads rows, and here the path leads nowhere.
@@ -41,26 +46,6 @@ fn rows_name(text: &str) -> Option<HubName> {
     })
 }
 
-fn command(name: &HubName) -> String {
-    let id = &name.repo.id;
-    let (kind, folder) = match name.repo.kind {
-        RepoKind::Model => ("", "models"),
-        RepoKind::Dataset => (" --repo-type dataset", "data"),
-    };
-    let part = match &name.part {
-        Part::File(path) if !path.is_empty() => format!(" {path}"),
-        Part::Quantisation(tag) => format!(" --include '*{tag}*.gguf'"),
-        _ => String::new(),
-    };
-    let revision = name
-        .revision
-        .iter()
-        .map(|name| format!(" --revision {name}"));
-    let revision = revision.collect::<String>();
-    let last = id.rsplit('/').next().unwrap_or(id);
-    format!("hf download {id}{part}{kind}{revision} --local-dir {folder}/{last}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,28 +60,18 @@ mod tests {
             (
                 RepoKind::Model,
                 "Qwen/Qwen3-0.6B",
-                "`hf download Qwen/Qwen3-0.6B --local-dir models/Qwen3-0.6B`",
+                "`tooltune fetch Qwen/Qwen3-0.6B`",
             ),
+            (RepoKind::Model, "o/n@v1", "`tooltune fetch o/n@v1`"),
             (
                 RepoKind::Model,
                 "bartowski/Llama-3.2-1B-GGUF:Q4_K_M",
-                "--include '*Q4_K_M*.gguf' --local-dir models/Llama-3.2-1B-GGUF`",
-            ),
-            (
-                RepoKind::Model,
-                "o/n@v1",
-                "`hf download o/n --revision v1 --local-dir models/n`",
+                "`tooltune fetch bartowski/Llama-3.2-1B-GGUF:Q4_K_M`",
             ),
             (
                 RepoKind::Dataset,
                 "Salesforce/xlam-function-calling-60k",
-                "`hf download Salesforce/xlam-function-calling-60k --repo-type dataset --local-dir \
-                 data/xlam-function-calling-60k`",
-            ),
-            (
-                RepoKind::Dataset,
-                "hf://datasets/o/n/train.jsonl",
-                "`hf download o/n train.jsonl --repo-type dataset --local-dir data/n`",
+                "hf://datasets/Salesforce/xlam-function-calling-60k/train.jsonl",
             ),
         ] {
             assert!(

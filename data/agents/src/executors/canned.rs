@@ -1,4 +1,4 @@
-//! One fixed answer for each endpoint of a specification, whatever the arguments.
+//! One fixed answer for each endpoint of a specification, or API of any name, whatever the arguments.
 //!
 //! This is RestBench without a network: TMDB's specification has an example response for each
 //! operation. A call counts as made when it names an endpoint and gives what that requires; the
@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::{ApiCatalogue, EndpointTemplates, Fields, JsonLines, ToolsError};
+use tooltune_rows::tools::{
+    ApiCatalogue, EndpointCall, EndpointTemplates, Fields, JsonLines, ToolsError,
+};
 
 use super::replay::{missing_argument, parameters_taken};
 use super::{CallResult, Executor};
@@ -23,7 +25,7 @@ pub struct CannedExecutor {
 
 impl CannedExecutor {
     /// Reads the responses: JSON Lines of `{"api", "response"}`, `api` being an endpoint of
-    /// `catalogue`.
+    /// `catalogue`, or the name of an API that is none.
     ///
     /// # Errors
     ///
@@ -55,7 +57,7 @@ impl CannedExecutor {
             .raw("response")
             .ok_or_else(|| fields.missing("response"))?;
         let unknown = || self.catalogue.unknown_api("api", given);
-        let name = self.templates.resolve(given).ok_or_else(unknown)?.name;
+        let name = self.resolved(given).ok_or_else(unknown)?.name;
         if self.responses.contains_key(&name) {
             return Err(ToolsError::DuplicateAnswer { name });
         }
@@ -63,8 +65,18 @@ impl CannedExecutor {
         Ok(())
     }
 
+    /// The endpoint that a call means, or the API of that name, which need not be an endpoint.
+    fn resolved(&self, given: &str) -> Option<EndpointCall> {
+        self.templates.resolve(given).or_else(|| {
+            Some(EndpointCall {
+                name: self.catalogue.get(given)?.call_name(),
+                arguments: Vec::new(),
+            })
+        })
+    }
+
     fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<Value, String> {
-        let Some(endpoint) = self.templates.resolve(given) else {
+        let Some(endpoint) = self.resolved(given) else {
             return Err(format!(
                 "unknown API {given:?}{}",
                 self.catalogue.hint(given)

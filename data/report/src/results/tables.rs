@@ -150,7 +150,8 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
 }
 
 fn n_of(object: &Map<String, Value>) -> Option<u64> {
-    object.get("n").and_then(Value::as_u64)
+    let n = object.get("n").or_else(|| object.get("n_loss_rows"));
+    n.and_then(Value::as_u64)
 }
 
 fn estimate(object: &Map<String, Value>) -> Option<Entry> {

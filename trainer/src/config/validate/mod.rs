@@ -38,8 +38,9 @@ pub(crate) fn validate(config: &mut Config, findings: &mut Findings) {
     rules.eval(config);
     rules.retriever_needs(config);
     rules.log(config);
+    let answers_calls = rules.is_typed("goat.executor");
     // Whatever else the table says; it has been looked at.
-    if config.data.format != DataFormat::Goat {
+    if config.data.format != DataFormat::Goat && !answers_calls {
         config.goat = None;
     }
 }
@@ -250,14 +251,11 @@ impl Rules<'_> {
                 return;
             }
             // What answers calls, `chat` asks whatever the rows are.
-            let of_rows = schema::keys_of("goat").into_iter().find(|key| {
-                !["documents", "executor"].contains(key) && self.is_typed(&format!("goat.{key}"))
-            });
-            if of_rows.is_some() || !self.is_typed("goat.executor") {
+            if !self.is_typed("goat.executor") {
                 let rows = config.data.format;
                 let message = format!("[goat] is for trajectories, and the rows are {rows}");
-                let help = "write format = \"goat\" in [data], or take the table out; documents and \
-                            executor alone may stay, for `chat --execute`";
+                let help = "write format = \"goat\" in [data], or take the table out; with an \
+                            executor it may stay, for `chat --execute`";
                 self.report("goat", message, help);
                 return;
             }
