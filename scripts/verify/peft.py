@@ -32,6 +32,9 @@ TOLERANCE = 1e-4
 # Of the largest logit, where that is more: forty units in its last place, as rounding in f32 leaves after thirty blocks and a sum
 # of hundreds of products: ours was measured at 1.2e-4, peft's own f32 at 0.7e-4, of logits up to 46. A missing module or another scaling is a thousand times it.
 TOLERANCE_OF_LARGEST = 5e-6
+# Of what peft's own f32 loses on the same logits: an adapter that moves them far adds its own rounding to that of the blocks.
+# The largest seen is 1.02 of it (2.50e-4 and 2.45e-4, with a change of 33).
+ROUNDINGS = 2
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
 
 
@@ -151,8 +154,9 @@ def report(arguments, rows: list, verdicts: list, limits: tuple, passed: bool) -
 
 def worst(rows: list) -> tuple:
     """The largest difference, or NaN if one is, which Python's max would pass over; and what it may be."""
-    difference, largest = (float(torch.tensor([row[key] for row in rows], dtype=torch.float64).max()) for key in ("difference", "largest"))
-    return difference, max(TOLERANCE, TOLERANCE_OF_LARGEST * largest)
+    keys = ("difference", "largest", "rounding")
+    difference, largest, rounding = (float(torch.tensor([row[key] for row in rows], dtype=torch.float64).max()) for key in keys)
+    return difference, max(TOLERANCE, TOLERANCE_OF_LARGEST * largest, ROUNDINGS * rounding)
 
 
 def sha256(path: Path) -> str:
