@@ -82,7 +82,7 @@ pub(super) fn asked(
 }
 
 /// A text of the command line, or the standard input where it is a hyphen.
-fn typed(option: &str, text: &str) -> Result<String, Error> {
+pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
     if text != STANDARD_INPUT {
         return Ok(text.to_owned());
     }
@@ -125,7 +125,7 @@ fn text_to_convert(
     of_messages(&row, config, base)
 }
 
-fn read_schema(path: &Path) -> Result<Value, Error> {
+pub(super) fn read_schema(path: &Path) -> Result<Value, Error> {
     let text = read_text(path)?;
     let refused = |what: String| Error::Usage(format!("--schema {}: {what}", path.display()));
     let schema = json::parse_unique(&text).map_err(|error| refused(error.to_string()))?;

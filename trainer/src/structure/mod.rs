@@ -197,7 +197,8 @@ impl<'a> Structuring<'a> {
             }
             Fed::Earlier(answer) => {
                 stream.counts.add_earlier(&answer);
-                return Ok(());
+                // It stands in the file already.
+                None
             }
             Fed::Row(row) => {
                 stream.jobs.push(Job::new(stream.next, *row));

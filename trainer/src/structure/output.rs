@@ -93,6 +93,16 @@ impl Answers {
         }
     }
 
+    /// Opens a device or a pipe to write to.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn open_stream(path: &Path) -> Result<Box<dyn Write>, Error> {
+        let file = OpenOptions::new().write(true).open(path);
+        Ok(Box::new(file.map_err(Error::io(path, "write"))?))
+    }
+
     /// Answers for a file that is not there yet, after those of an earlier process that was
     /// interrupted; `digest` is one of everything that they follow from.
     ///
@@ -178,6 +188,11 @@ impl Answers {
     /// Whether a reader of the stream has gone away.
     pub fn is_gone(&self) -> bool {
         self.is_gone
+    }
+
+    /// Rows whose answers are written, those of an earlier process among them.
+    pub fn n_written(&self) -> usize {
+        self.next
     }
 
     /// Where the answers are that an interruption leaves, if they are kept.
