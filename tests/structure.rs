@@ -77,7 +77,9 @@ fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
     }
     // Together or not, on the terminal or in a file: an answer follows from its row alone.
     assert_eq!(run("--set eval.batch_size=7").success(), text);
-    let names: Vec<_> = std::fs::read_dir(workplace.path("folder")).unwrap().collect();
+    let names: Vec<_> = std::fs::read_dir(workplace.path("folder"))
+        .unwrap()
+        .collect();
     assert_eq!(names.len(), 1);
     let again = run("--output folder/answers.jsonl");
     assert_eq!(again.status, Some(2));
@@ -114,8 +116,16 @@ fn a_schema_that_is_not_enforced_leaves_a_text_free_and_asks_once_more() {
 
     let words = format!("{STRUCTURE} --data texts.jsonl --free");
     let free = workplace.run(words.split_whitespace());
-    assert!(free.stderr.contains("3 rows: 0 valid, 3 not valid"), "{}", free.stderr);
-    assert!(free.stderr.contains("3 texts that were written freely"), "{}", free.stderr);
+    assert!(
+        free.stderr.contains("3 rows: 0 valid, 3 not valid"),
+        "{}",
+        free.stderr
+    );
+    assert!(
+        free.stderr.contains("3 texts that were written freely"),
+        "{}",
+        free.stderr
+    );
     for answer in lines(&free.success()) {
         assert_eq!(answer["unenforced"], Value::Null);
         assert_eq!(answer["violations"].as_array().unwrap().len(), 1);
@@ -128,7 +138,11 @@ fn a_text_that_is_cut_is_not_valid_and_says_so() {
     workplace.write("texts.jsonl", jsonl(&rows(2)));
     let words = format!("{STRUCTURE} --data texts.jsonl --set eval.max_new_tokens=3");
     let answer = workplace.run(words.split_whitespace());
-    assert!(answer.stderr.contains("2 answers are CUT OFF"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("2 answers are CUT OFF"),
+        "{}",
+        answer.stderr
+    );
     for answer in lines(&answer.success()) {
         assert_eq!(answer["valid"], false);
         assert_eq!(answer["json"], Value::Null);
@@ -159,12 +173,24 @@ fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
         assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
     }
     let answers = lines(&answer.stdout);
-    let ids: Vec<&str> = answers.iter().map(|one| one["id"].as_str().unwrap()).collect();
-    let expected = ["row 0", "texts.jsonl:2", "texts.jsonl:3", "texts.jsonl:4", "row 1"];
+    let ids: Vec<&str> = answers
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "row 0",
+        "texts.jsonl:2",
+        "texts.jsonl:3",
+        "texts.jsonl:4",
+        "row 1",
+    ];
     assert_eq!(ids, expected);
     for (place, said) in [
         (1, "texts.jsonl:2: not valid JSON"),
-        (2, "texts.jsonl:3: json_schema/type is not a usable JSON schema"),
+        (
+            2,
+            "texts.jsonl:3: json_schema/type is not a usable JSON schema",
+        ),
         (3, "texts.jsonl:4: field \"json_schema\" is missing"),
     ] {
         let error = answers[place]["error"].as_str().unwrap();
@@ -174,8 +200,15 @@ fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
 
     let words = format!("{STRUCTURE} --data texts.jsonl --skip-broken");
     let skipped = workplace.run(words.split_whitespace());
-    assert!(skipped.stderr.contains("3 rows cannot be read"), "{}", skipped.stderr);
-    let ids: Vec<Value> = lines(&skipped.success()).iter().map(|one| one["id"].clone()).collect();
+    assert!(
+        skipped.stderr.contains("3 rows cannot be read"),
+        "{}",
+        skipped.stderr
+    );
+    let ids: Vec<Value> = lines(&skipped.success())
+        .iter()
+        .map(|one| one["id"].clone())
+        .collect();
     assert_eq!(ids, ["row 0", "row 1"]);
 }
 
@@ -186,7 +219,9 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
     let base = format!("{STRUCTURE} --schema schema.json");
     let base: Vec<&str> = base.split_whitespace().collect();
     let text = "A kind of b, twice.";
-    let typed = workplace.run([&base[..], &["--text", text]].concat()).success();
+    let typed = workplace
+        .run([&base[..], &["--text", text]].concat())
+        .success();
     let answer = &lines(&typed)[0];
     assert_eq!(answer["id"], "--text");
     assert!(is_valid(&schema(0), &answer["json"]), "{answer}");
@@ -203,7 +238,11 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
 
     let nothing = workplace.run(STRUCTURE.split_whitespace());
     assert_eq!(nothing.status, Some(2));
-    assert!(nothing.stderr.contains("there is no text to structure"), "{}", nothing.stderr);
+    assert!(
+        nothing.stderr.contains("there is no text to structure"),
+        "{}",
+        nothing.stderr
+    );
 }
 
 #[test]
@@ -243,8 +282,14 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
             prompt => chat(&format!("An answer to {prompt}.")),
         }
     });
-    let row = |id: usize, prompt: &str| json!({"id": id, "prompt": prompt, "json_schema": schema(0)});
-    let rows = [row(1, "one"), row(2, "silent"), row(3, "refused"), row(4, "four")];
+    let row =
+        |id: usize, prompt: &str| json!({"id": id, "prompt": prompt, "json_schema": schema(0)});
+    let rows = [
+        row(1, "one"),
+        row(2, "silent"),
+        row(3, "refused"),
+        row(4, "four"),
+    ];
     workplace.write("prompts.jsonl", jsonl(&rows));
     workplace.write("schema.json", schema(0).to_string());
     let upstream = format!(
@@ -253,7 +298,10 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
     );
     let words = format!("{STRUCTURE} --data prompts.jsonl --concurrency 1 {upstream}");
     let answer = workplace.run(words.split_whitespace());
-    for said in ["4 rows: 2 valid, 2 not valid", "2 prompts have no text of the first model"] {
+    for said in [
+        "4 rows: 2 valid, 2 not valid",
+        "2 prompts have no text of the first model",
+    ] {
         assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
     }
     let answers = lines(&answer.success());
@@ -266,13 +314,19 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
         assert_eq!(answers[place]["id"], place + 1);
         let violation = &answers[place]["violations"][0];
         assert_eq!(violation["rule"], "upstream");
-        assert!(violation["message"].as_str().unwrap().contains(said), "{violation}");
+        assert!(
+            violation["message"].as_str().unwrap().contains(said),
+            "{violation}"
+        );
     }
     let first = &server.received()[0];
     let body: Value = serde_json::from_str(&first.body).unwrap();
     assert_eq!(body["model"], "first");
     assert_eq!(body["max_tokens"], 77);
-    assert_eq!(body["messages"], json!([{"role": "user", "content": "one"}]));
+    assert_eq!(
+        body["messages"],
+        json!([{"role": "user", "content": "one"}])
+    );
 
     // The text itself gives the same JSON as the prompt that leads to it.
     let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
@@ -294,7 +348,11 @@ fn what_is_written_under_a_flat_schema_comes_back_nested() {
     workplace.write("texts.jsonl", jsonl([&row]));
     let words = format!("{STRUCTURE} --data texts.jsonl --set data.flatten=always");
     let answer = workplace.run(words.split_whitespace());
-    assert!(answer.stderr.contains("1 of 1 schemas are flat now"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("1 of 1 schemas are flat now"),
+        "{}",
+        answer.stderr
+    );
     let answer = &lines(&answer.success())[0];
     assert!(is_valid(&nested, &answer["json"]), "{answer}");
     assert_eq!(answer["valid"], true);
@@ -324,7 +382,9 @@ fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
         assert!(begun.elapsed() < Duration::from_secs(60), "no answer comes");
         std::thread::sleep(Duration::from_millis(2));
     }
-    let kill = std::process::Command::new("kill").arg(child.id().to_string()).status();
+    let kill = std::process::Command::new("kill")
+        .arg(child.id().to_string())
+        .status();
     assert!(kill.unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(75));
     assert!(!workplace.path("answers.jsonl").exists());
@@ -333,14 +393,31 @@ fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
     // Another command has nothing to do with them, and a line that was cut is written anew.
     let other = workplace.run(format!("{} --free", words("answers.jsonl")).split_whitespace());
     assert_eq!(other.status, Some(2));
-    assert!(other.stderr.contains("not of these rows, settings and weights"), "{}", other.stderr);
+    assert!(
+        other
+            .stderr
+            .contains("not of these rows, settings and weights"),
+        "{}",
+        other.stderr
+    );
     let mut cut = std::fs::read(&partial).unwrap();
     cut.truncate(cut.len() - 9);
     std::fs::write(&partial, cut).unwrap();
     let answer = run("answers.jsonl");
-    assert!(answer.stderr.contains("answers were there already"), "{}", answer.stderr);
-    assert!(answer.stderr.contains("120 rows: 120 valid"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("answers were there already"),
+        "{}",
+        answer.stderr
+    );
+    assert!(
+        answer.stderr.contains("120 rows: 120 valid"),
+        "{}",
+        answer.stderr
+    );
     answer.success();
-    assert_eq!(workplace.read("answers.jsonl"), workplace.read("whole.jsonl"));
+    assert_eq!(
+        workplace.read("answers.jsonl"),
+        workplace.read("whole.jsonl")
+    );
     assert!(!partial.exists());
 }

@@ -413,7 +413,10 @@ mod tests {
         create_from_rest(&path, &from, 4).unwrap();
         assert_eq!(fs::read(&path).unwrap(), rest);
         let again = create_from_rest(&path, &from, 4).unwrap_err();
-        assert!(matches!(again, CheckpointError::AlreadyExists { .. }), "{again}");
+        assert!(
+            matches!(again, CheckpointError::AlreadyExists { .. }),
+            "{again}"
+        );
         assert!(create_from_rest(&dir.path().join("b"), &dir.path().join("c"), 0).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }

@@ -17,7 +17,12 @@ pub struct StructureArgs {
     #[arg(long, value_name = "FILE")]
     pub data: Vec<PathBuf>,
     /// Structure this text alone, by --schema. A hyphen reads it from standard input.
-    #[arg(long, value_name = "TEXT", requires = "schema", conflicts_with = "data")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "schema",
+        conflicts_with = "data"
+    )]
     pub text: Option<String>,
     /// Ask the first model this, and structure its answer, by --schema. A hyphen reads it from
     /// standard input.
@@ -47,13 +52,23 @@ pub struct StructureArgs {
     /// A first model: rows have a "prompt" in place of a text, which this OpenAI-compatible server
     /// answers, and its answer is structured. The URL before /chat/completions, as in
     /// http://localhost:8000/v1.
-    #[arg(long, value_name = "URL", requires = "upstream_model", conflicts_with = "text")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "upstream_model",
+        conflicts_with = "text"
+    )]
     pub upstream_endpoint: Option<String>,
     /// That server's name for the model.
     #[arg(long, value_name = "NAME", requires = "upstream_endpoint")]
     pub upstream_model: Option<String>,
     /// Longest answer of the first model, in tokens.
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "upstream_endpoint")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1024,
+        requires = "upstream_endpoint"
+    )]
     pub upstream_max_tokens: usize,
     /// The environment variable that holds the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "upstream_endpoint")]

@@ -177,7 +177,10 @@ fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Ear
     match args.output.as_deref() {
         None => {
             let stdout = Box::new(std::io::stdout());
-            Ok((Answers::to_stream(stdout, Path::new("standard output")), None))
+            Ok((
+                Answers::to_stream(stdout, Path::new("standard output")),
+                None,
+            ))
         }
         Some(output) if output.exists() => Ok((to_stream(output)?, None)),
         Some(output) => {

@@ -60,7 +60,7 @@ impl Violation {
 
 /// A text as it is judged.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub(super) struct Judged {
     /// The JSON in it; null where there is none.
     pub json: Value,
     /// What it breaks; nothing where it is valid.
@@ -80,7 +80,7 @@ impl Judged {
     }
 
     /// Why the text is of no use, for a model that is asked again.
-    pub fn reason(&self) -> String {
+    pub(super) fn reason(&self) -> String {
         let said = self.violations.iter().map(|one| match one.path.as_str() {
             "" => one.message.clone(),
             path => format!("{path}: {}", one.message),
@@ -91,7 +91,7 @@ impl Judged {
 
 /// Finds the JSON in a text and validates it. A text that was cut is never valid, whatever of it can
 /// be read; what was written under a flat schema is brought back.
-pub fn judged(
+pub(super) fn judged(
     written: &Completion,
     flat: Option<&FlatSlotRow>,
     validator: &BoundedValidator,
@@ -216,6 +216,9 @@ mod tests {
             assert_eq!(cut.written.as_deref(), Some("{\"a\": 1}"));
         }
         let said = judge("{", FinishReason::Length, 8).reason();
-        assert!(said.contains("after 8 tokens, eval.max_new_tokens"), "{said}");
+        assert!(
+            said.contains("after 8 tokens, eval.max_new_tokens"),
+            "{said}"
+        );
     }
 }

@@ -20,7 +20,7 @@ pub struct Counts {
     pub n_cut_texts: usize,
     /// Tokens that were written.
     pub n_tokens: usize,
-    /// Seconds from the first prompt to the last answer.
+    /// Seconds from the first row to the last answer; a model is there before.
     pub seconds: f64,
     /// Further sentences.
     pub notes: Vec<String>,
@@ -82,7 +82,10 @@ impl Counts {
     pub fn lines(&self) -> Vec<String> {
         let n = self.n_valid + self.n_invalid;
         let n_new = self.n_answers() - self.n_earlier;
-        let mut first = format!("{n} rows: {} valid, {} not valid", self.n_valid, self.n_invalid);
+        let mut first = format!(
+            "{n} rows: {} valid, {} not valid",
+            self.n_valid, self.n_invalid
+        );
         if self.n_earlier > 0 {
             first.push_str(&format!("; {} answers were there already", self.n_earlier));
         }
@@ -133,6 +136,9 @@ impl Counts {
     /// That rows cannot be read, with the first of them.
     pub fn broken(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
-        Some(format!("{} rows cannot be read, such as {first}", self.n_broken))
+        Some(format!(
+            "{} rows cannot be read, such as {first}",
+            self.n_broken
+        ))
     }
 }

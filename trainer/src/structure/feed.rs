@@ -161,7 +161,10 @@ struct Preparing {
 
 impl Preparing {
     fn run(&mut self, from: &Receiver<Read>, to: &SyncSender<Fed>) -> Result<(), SendError<Fed>> {
-        let most = self.upstream.as_ref().map_or(1, |upstream| upstream.concurrency);
+        let most = self
+            .upstream
+            .as_ref()
+            .map_or(1, |upstream| upstream.concurrency);
         loop {
             let (read, is_end) = gathered(from, most);
             if !self.hand_on(read, to)? {
@@ -175,7 +178,11 @@ impl Preparing {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.preparer.lines();
-        notes.extend(self.upstream.iter().flat_map(|first| first.generator.lines()));
+        notes.extend(
+            self.upstream
+                .iter()
+                .flat_map(|first| first.generator.lines()),
+        );
         notes
     }
 

@@ -132,7 +132,7 @@ impl<'a> Structuring<'a> {
             failure: None,
         };
         let most = BATCHES * self.local.options.batch_size.max(1);
-        let mut begun = None;
+        let begun = Instant::now();
         while !(stream.is_end && stream.jobs.is_empty()) {
             if !self.gather(&mut stream, most, watch)? {
                 return Ok(None);
@@ -140,7 +140,6 @@ impl<'a> Structuring<'a> {
             if stream.jobs.is_empty() {
                 continue;
             }
-            let begun = *begun.get_or_insert_with(Instant::now);
             if !self.write(&mut stream, watch)? {
                 return Ok(None);
             }
@@ -153,7 +152,12 @@ impl<'a> Structuring<'a> {
     }
 
     /// Takes the rows that are there, at least one unless none is left; whether the work goes on.
-    fn gather(&self, stream: &mut Stream<'_>, most: usize, watch: Watch<'_>) -> Result<bool, Error> {
+    fn gather(
+        &self,
+        stream: &mut Stream<'_>,
+        most: usize,
+        watch: Watch<'_>,
+    ) -> Result<bool, Error> {
         let mut n_bytes = 0;
         while !stream.is_end && stream.jobs.len() < most && n_bytes < WINDOW_BYTES {
             let is_idle = stream.jobs.is_empty();

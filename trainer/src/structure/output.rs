@@ -42,7 +42,12 @@ pub struct Answers {
 
 impl std::fmt::Debug for Answers {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Answers({}, next {})", self.place.display(), self.next)
+        write!(
+            formatter,
+            "Answers({}, next {})",
+            self.place.display(),
+            self.next
+        )
     }
 }
 
@@ -123,7 +128,11 @@ impl Answers {
                 growing.display()
             )));
         }
-        let found = if is_there { scan(&growing, digest)? } else { None };
+        let found = if is_there {
+            scan(&growing, digest)?
+        } else {
+            None
+        };
         let (head_bytes, earlier) = match found {
             Some(found) => {
                 // A line that was cut is written anew.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::{self, JsonError};
 use tooltune_rows::ReadError;
+use tooltune_rows::json::{self, JsonError};
 use tooltune_rows::text::DataError;
 use tooltune_rows::tools::{TextLines, ToolsError, kind_of};
 
@@ -37,7 +37,7 @@ pub struct BrokenRow {
 }
 
 /// What a line became.
-pub type Line = Result<TextRow, BrokenRow>;
+pub(super) type Line = Result<TextRow, BrokenRow>;
 
 /// What rows have.
 #[derive(Debug, Clone, Default)]
@@ -252,13 +252,19 @@ mod tests {
         assert_eq!(second.id, json!(second.place));
         assert!(second.place.ends_with(":2"), "{}", second.place);
         for (row, said) in [
-            (2, ":3: field \"json_schema\" is missing; a row needs a json_schema; give one"),
+            (
+                2,
+                ":3: field \"json_schema\" is missing; a row needs a json_schema; give one",
+            ),
             (3, ":4: id is "),
             (4, ":5: text is "),
             (5, ":6: not valid JSON"),
             (6, ":7: column "),
             (7, ":8: the line is "),
-            (8, ":9: json_schema.const is the integer 123456789012345678901"),
+            (
+                8,
+                ":9: json_schema.const is the integer 123456789012345678901",
+            ),
         ] {
             let broken = rows[row].as_ref().unwrap_err();
             assert!(broken.reason.contains(said), "{}", broken.reason);
@@ -273,13 +279,21 @@ mod tests {
             are_prompts: true,
             schema: Some(json!({"type": "object"})),
         };
-        let text = "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"json_schema\": {}}\n{\"text\": \"c\"}\n";
+        let text =
+            "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"json_schema\": {}}\n{\"text\": \"c\"}\n";
         let (_file, mut source) = source(text, options);
         let rows = all(&mut source);
-        assert_eq!(rows[0].as_ref().unwrap().json_schema, json!({"type": "object"}));
+        assert_eq!(
+            rows[0].as_ref().unwrap().json_schema,
+            json!({"type": "object"})
+        );
         assert_eq!(rows[1].as_ref().unwrap().json_schema, json!({}));
         let broken = rows[2].as_ref().unwrap_err();
-        assert!(broken.reason.contains("needs a prompt"), "{}", broken.reason);
+        assert!(
+            broken.reason.contains("needs a prompt"),
+            "{}",
+            broken.reason
+        );
     }
 
     #[test]

@@ -45,9 +45,8 @@ impl Upstream {
     ///
     /// A server whose faults are not those of single prompts.
     pub fn ask(&self, rows: &[&TextRow]) -> Result<Option<Vec<Said>>, Error> {
-        let of = |row: &&TextRow| {
-            Conversation::new(vec![Message::new(Role::User, row.text.as_str())])
-        };
+        let of =
+            |row: &&TextRow| Conversation::new(vec![Message::new(Role::User, row.text.as_str())]);
         let conversations: Vec<Conversation> = rows.iter().map(of).collect();
         let requests = rows.iter().zip(&conversations);
         let requests = requests.map(|(row, conversation)| GenerationRequest {
