@@ -43,7 +43,6 @@ class Bench:
         asked = [{"id": i, "text": row["input_text"], "json_schema": row["json_schema"]} for i, row in enumerate(rows)]
         (ROOT / self.rows).write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
         self.schemas = [row["json_schema"] for row in asked]
-        self.golds = [row["gold"] for row in rows]
         self.merged = DIR / "merged"
         shutil.rmtree(ROOT / self.merged, ignore_errors=True)
         export = ["export", arguments.run, "--to", "merged", "--dtype", "f32", "--output", str(self.merged)]
@@ -82,11 +81,11 @@ class Bench:
 
     def judged(self, texts: list) -> list:
         """Whether each text is valid by the validator of tooltune, and its value."""
-        lines = [{"op": "slot.row", "raw": text, "schema": schema, "gold": gold}
-                 for text, schema, gold in zip(texts, self.schemas, self.golds)]
+        lines = [{"id": i, "op": "slot.schema", "input": {"raw": text, "json_schema": schema}}
+                 for i, (text, schema) in enumerate(zip(texts, self.schemas))]
         scored = subprocess.run([self.arguments.tooltune, "score"], cwd=ROOT, env=environment(self.arguments.threads, ""), text=True,
                                 input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, check=True)
-        valid = [json.loads(line)["schema"] for line in scored.stdout.splitlines()]
+        valid = [json.loads(line)["value"] is True for line in scored.stdout.splitlines()]
         return [(is_valid, json.loads(text) if is_valid else None) for is_valid, text in zip(valid, texts)]
 
     def measured(self) -> list:
