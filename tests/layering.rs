@@ -59,7 +59,7 @@ const CRATES: [(&str, &[&str]); 14] = [
 ];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 27] = [
     "budgets",
     "progress",
     "config",
@@ -80,6 +80,7 @@ const LAYERS: [&str; 26] = [
     "encoder",
     "rows",
     "eval",
+    "structure",
     "recipes",
     "plan",
     "doctor",

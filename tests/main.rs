@@ -34,6 +34,7 @@ mod said_twice;
 mod servers;
 mod several_files;
 mod signals;
+mod structure;
 mod suites;
 mod template_inputs;
 mod terminal;

@@ -8,13 +8,17 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 /// Between the name of what is in the making and the process that makes it.
 pub(crate) const STAGING_MARK: &str = ".tmp-";
+
+/// Bytes of a file that are copied at once.
+const PART_BYTES: usize = 1 << 20;
 
 /// Writes a file of a folder in the making, such as that of [`write_directory`], and syncs it to
 /// disk. A file under its final name is for [`create_file`].
@@ -92,6 +96,28 @@ pub(crate) fn create_in_parts(
         return written;
     }
     sync_parent(path)
+}
+
+/// [`create_file`] of what stands in another file from `offset` on, which may be larger than memory.
+///
+/// # Errors
+///
+/// - as [`create_file`]
+/// - the other file cannot be read
+pub fn create_from_rest(path: &Path, from: &Path, offset: u64) -> Result<(), CheckpointError> {
+    let unreadable = || CheckpointError::io("read", from);
+    let mut rest = regular_file::open(from)?;
+    let n_bytes = rest.seek(SeekFrom::End(0)).map_err(unreadable())?;
+    rest.seek(SeekFrom::Start(offset)).map_err(unreadable())?;
+    create_in_parts(path, n_bytes.saturating_sub(offset), |file| {
+        let mut part = vec![0; PART_BYTES];
+        loop {
+            match rest.read(&mut part).map_err(unreadable())? {
+                0 => return Ok(()),
+                n => file.write(&part[..n])?,
+            }
+        }
+    })
 }
 
 /// An error about a staged file as one about the file that it was to become.
@@ -376,6 +402,23 @@ mod tests {
         write_atomic(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_stands_behind_a_place_of_another_file_becomes_a_file_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, path] = ["from", "to"].map(|name| dir.path().join(name));
+        let rest = vec![7; PART_BYTES + 3];
+        fs::write(&from, [b"head".as_slice(), &rest].concat()).unwrap();
+        create_from_rest(&path, &from, 4).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), rest);
+        let again = create_from_rest(&path, &from, 4).unwrap_err();
+        assert!(
+            matches!(again, CheckpointError::AlreadyExists { .. }),
+            "{again}"
+        );
+        assert!(create_from_rest(&dir.path().join("b"), &dir.path().join("c"), 0).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -43,6 +43,7 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
+    "structure",
     "calls",
     "template_inputs",
     "terminal",

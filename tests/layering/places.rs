@@ -266,6 +266,7 @@ fn only_the_staging_module_makes_files_under_their_final_names() {
         "checkpoints/src/run_dir/manifest.rs",
         "checkpoints/src/run_dir/metrics_file.rs",
         "trainer/src/eval/journal.rs",
+        "trainer/src/structure/output.rs",
         "trainer/src/metrics/tensorboard.rs",
     ];
     let place = "checkpoints/src/atomic.rs";

@@ -102,9 +102,14 @@ pub enum Error {
     /// A data set that cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// A server that does not write what an evaluation asks for, with what to check.
-    #[error("--endpoint: {0}")]
-    Endpoint(String),
+    /// A server that does not write what it is asked for, with what to check.
+    #[error("{option}: {message}")]
+    Endpoint {
+        /// The option that names it.
+        option: &'static str,
+        /// What is wrong.
+        message: String,
+    },
     /// A tokenizer or schema that cannot constrain what is written.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
@@ -342,7 +347,7 @@ impl Error {
             Self::Stopped
             | Self::Stream(_)
             | Self::Judge { .. }
-            | Self::Endpoint(_)
+            | Self::Endpoint { .. }
             | Self::Sandbox(_)
             | Self::Report(_)
             | Self::NotPushed { .. }

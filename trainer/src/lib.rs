@@ -41,5 +41,6 @@ pub mod recipes;
 pub mod retriever;
 pub mod rows;
 pub mod settings;
+pub mod structure;
 
 pub use error::Error;

@@ -87,6 +87,19 @@ pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
+/// The name of the standard input among files.
+pub const STANDARD_INPUT: &str = "-";
+
+/// The standard input, to be read in parts.
+///
+/// # Errors
+///
+/// The process has none.
+pub(crate) fn standard_input() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
 /// Reads the standard input to its end, as text.
 ///
 /// # Errors

@@ -51,6 +51,13 @@ Examples:
   tooltune generate runs/sft --message \"Weather in Oslo?\" --tools tools.json
   tooltune generate runs/sft --checkpoint base --prompt \"Once upon\"";
 
+pub(super) const STRUCTURE: &str = "\
+Examples:
+  tooltune structure runs/slot --data texts.jsonl --output answers.jsonl
+  tooltune structure runs/slot --text \"A table for two\" --schema schema.json
+  tooltune structure runs/slot --data - --schema schema.json > answers.jsonl
+  tooltune structure my.toml --checkpoint base --data texts.jsonl --skip-broken";
+
 pub(super) const CHAT: &str = "\
 Examples:
   tooltune chat runs/sft --tools tools.json

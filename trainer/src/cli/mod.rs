@@ -5,6 +5,7 @@ mod examples;
 mod machine;
 mod pipelines;
 mod sandbox;
+mod structure;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ pub use data::*;
 pub use machine::*;
 pub use pipelines::*;
 pub use sandbox::*;
+pub use structure::*;
 
 use crate::config::Suite;
 
@@ -48,6 +50,9 @@ pub enum Command {
     /// Show what the base model or a checkpoint writes after rows, or after a question of yours.
     #[command(after_help = examples::GENERATE)]
     Generate(OnMachine<GenerateArgs>),
+    /// Turn texts into JSON that satisfies their schemas, row after row.
+    #[command(after_help = examples::STRUCTURE)]
+    Structure(Box<OnMachine<StructureArgs>>),
     /// Talk to the base model or a checkpoint on the terminal, with tools if you like.
     #[command(after_help = examples::CHAT)]
     Chat(OnMachine<ChatArgs>),
@@ -98,6 +103,7 @@ impl Command {
             Self::Train(on) => Some(&on.machine),
             Self::Eval(on) => Some(&on.machine),
             Self::Generate(on) => Some(&on.machine),
+            Self::Structure(on) => Some(&on.machine),
             Self::Chat(on) => Some(&on.machine),
             Self::Score(on) => Some(&on.machine),
             Self::Select(on) => Some(&on.machine),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tooltune_agents::flat::{FlatToolRow, FlattenReport, flatten_rows, flatten_tool_row};
 use tooltune_rows::budgets::INPUT_BYTES;
 use tooltune_rows::json;
-use tooltune_rows::regular_file;
+use tooltune_rows::regular_file::{self, STANDARD_INPUT};
 use tooltune_rows::text::{
     AskedPrompt, Conversation, DataError, Message, PrepareOptions, Role, Row, TrainOn, read_tools,
 };
@@ -22,9 +22,6 @@ use crate::error::Error;
 use crate::eval::constraints::{Kept, shown_schema};
 use crate::rows::{ReadingReport, asked_rows};
 use crate::settings;
-
-/// What an option takes for the standard input.
-const STANDARD_INPUT: &str = "-";
 
 /// A prompt, and its end as a person reads it.
 pub(super) struct Asked {
@@ -85,7 +82,7 @@ pub(super) fn asked(
 }
 
 /// A text of the command line, or the standard input where it is a hyphen.
-fn typed(option: &str, text: &str) -> Result<String, Error> {
+pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
     if text != STANDARD_INPUT {
         return Ok(text.to_owned());
     }
@@ -128,7 +125,7 @@ fn text_to_convert(
     of_messages(&row, config, base)
 }
 
-fn read_schema(path: &Path) -> Result<Value, Error> {
+pub(super) fn read_schema(path: &Path) -> Result<Value, Error> {
     let text = read_text(path)?;
     let refused = |what: String| Error::Usage(format!("--schema {}: {what}", path.display()));
     let schema = json::parse_unique(&text).map_err(|error| refused(error.to_string()))?;

@@ -18,7 +18,7 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::eval::endings::Endings;
-use crate::eval::endpoint_generator::EndpointGenerator;
+use crate::eval::endpoint_generator::{EndpointGenerator, OPTION_NAMES};
 use crate::eval::generate::GenerationOptions;
 use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
 use crate::eval::in_loop::prepared_rows;
@@ -463,6 +463,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     }
     let options = EndpointOptions {
         api_key_env: args.api_key_env.clone(),
+        names: OPTION_NAMES,
         ..EndpointOptions::new(url, model)
     };
     EndpointGenerator::open(

@@ -82,7 +82,7 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
 }
 
 /// Whether a file or folder is there, which is never overwritten; a device or a pipe may be.
-fn is_kept(output: &Path) -> bool {
+pub(super) fn is_kept(output: &Path) -> bool {
     std::fs::metadata(output).is_ok_and(|found| found.is_file() || found.is_dir())
 }
 

@@ -31,6 +31,7 @@ mod report;
 mod score;
 mod select;
 mod setup;
+mod structure;
 mod target;
 mod train;
 mod verify;
@@ -81,6 +82,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Train(on) => train::run(&on.args, &place),
         Command::Eval(on) => evaluate::run(&on.args, &place),
         Command::Generate(on) => generate::run(&on.args, &place),
+        Command::Structure(on) => structure::run(&on.args, &place),
         Command::Chat(on) => chat::run(&on.args, &place),
         Command::Score(on) => score::run(on.args, &place),
         Command::Select(on) => select::run(on.args, &place),

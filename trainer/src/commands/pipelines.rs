@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
-use tooltune_checkpoints::digest::sha256_file;
 use tooltune_endpoint::{EndpointOptions, OptionNames};
 use tooltune_pipelines::{
     Asking, EndpointGenerator, Generator, Limits, ModelInfo, PipelineError, Progress, Report,
@@ -99,7 +98,7 @@ pub(super) fn with_generator<R>(
     base.warn_of_choices();
     let decoder = target.decoder(&config, &base, "writing with", &device)?;
     let options = GenerationOptions::of(&config, &base.stop_ids);
-    let identity = identity(&base, &options, &adapter(&target, &config)?)?;
+    let identity = identity(&base, &options, &target.adapter_digest(&config)?)?;
     let local = LocalGenerator {
         decoder: &decoder,
         base: &base,
@@ -125,7 +124,7 @@ pub(super) fn with_model_info<R>(
     let config = target.config(&[])?;
     let base = BaseModel::of(&config)?;
     let options = GenerationOptions::of(&config, &base.stop_ids);
-    let identity = identity(&base, &options, &adapter(&target, &config)?)?;
+    let identity = identity(&base, &options, &target.adapter_digest(&config)?)?;
     work(&UnloadedModel {
         base: &base,
         identity,
@@ -138,15 +137,6 @@ fn local_target(args: &GeneratorArgs, target: &Path) -> ModelArgs {
         overrides: args.overrides.clone(),
         checkpoint: args.checkpoint.clone(),
     }
-}
-
-/// What tells the adapter of a target from others.
-fn adapter(target: &ModelArgs, config: &crate::config::Config) -> Result<String, Error> {
-    if target.checkpoint()? == "base" {
-        return Ok("base".to_owned());
-    }
-    let dir = target.checkpoint_dir(config)?;
-    Ok(sha256_file(&dir.join("adapter_model.safetensors"))?)
 }
 
 fn server(args: &GeneratorArgs) -> Result<EndpointGenerator, Error> {

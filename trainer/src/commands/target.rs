@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
+use tooltune_checkpoints::digest::sha256_file;
 use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
 use tooltune_hub::RepoKind;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
@@ -297,6 +298,19 @@ impl ModelArgs {
             )));
         }
         self.checkpoint_dir(config)
+    }
+
+    /// What tells the adapter of the target from others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::checkpoint_dir`], or its weights cannot be read.
+    pub(super) fn adapter_digest(&self, config: &Config) -> Result<String, Error> {
+        if self.checkpoint()? == "base" {
+            return Ok("base".to_owned());
+        }
+        let dir = self.checkpoint_dir(config)?;
+        Ok(sha256_file(&dir.join("adapter_model.safetensors"))?)
     }
 
     /// Compares models and prompts with those of the run that the target belongs to, where it keeps

@@ -35,6 +35,8 @@ pub const NO_ANSWER: &str = "error";
 #[derive(Debug)]
 pub struct EndpointGenerator {
     endpoint: ChatEndpoint,
+    /// How the command line spells its options.
+    names: OptionNames,
     concurrency: usize,
     options: GenerationOptions,
     /// Further fields of every request.
@@ -73,16 +75,14 @@ impl EndpointGenerator {
         generation: GenerationOptions,
         extra_body: Map<String, Value>,
     ) -> Result<Self, Error> {
-        let options = EndpointOptions {
-            names: OPTION_NAMES,
-            ..options.clone()
-        };
-        let endpoint = ChatEndpoint::new(&options).map_err(|error| match error {
+        let option = options.names.base_url;
+        let endpoint = ChatEndpoint::new(options).map_err(|error| match error {
             EndpointError::Options(error) => Error::Usage(error.to_string()),
-            error => Error::Usage(format!("--endpoint: {error}")),
+            error => Error::Usage(format!("{option}: {error}")),
         })?;
         Ok(Self {
             endpoint,
+            names: options.names,
             concurrency,
             options: generation,
             extra_body,
@@ -108,9 +108,10 @@ impl EndpointGenerator {
             let named: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
             lines.push(format!(
                 "asked for {:?}, the server says that {} answered; if that is another model, check \
-                 --endpoint-model",
+                 {}",
                 self.endpoint.model(),
-                named.join(", ")
+                named.join(", "),
+                self.names.model
             ));
         }
         lines
@@ -164,7 +165,7 @@ impl EndpointGenerator {
         }
     }
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         prompts: &[GenerationRequest<'_>],
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
@@ -246,13 +247,13 @@ impl EndpointGenerator {
         let concerns_all = |(_, error): &&(&str, &EndpointError)| error.concern() == Concern::All;
         let shown = |(id, error): &(&str, &EndpointError)| format!("{id}: {error}");
         if let Some(fault) = faults.iter().find(concerns_all) {
-            return Err(Error::Endpoint(shown(fault)));
+            return Err(self.failed(shown(fault)));
         }
         let (Some(first), Some(last)) = (faults.first(), faults.last()) else {
             return Ok(());
         };
         if is_broken {
-            return Err(Error::Endpoint(format!(
+            return Err(self.failed(format!(
                 "{}; as several requests in a row had no answer, the fault is taken for the \
                  server's, and not for that of their rows",
                 shown(last)
@@ -260,12 +261,19 @@ impl EndpointGenerator {
         }
         if !self.tolerance().has_answers() {
             let n = faults.len();
-            return Err(Error::Endpoint(format!(
+            return Err(self.failed(format!(
                 "{}; none of the {n} requests has an answer",
                 shown(first)
             )));
         }
         Ok(())
+    }
+
+    fn failed(&self, message: String) -> Error {
+        Error::Endpoint {
+            option: self.names.base_url,
+            message,
+        }
     }
 
     fn note_model(&self, answer: &ChatAnswer) {

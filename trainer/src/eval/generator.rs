@@ -358,7 +358,11 @@ impl Rounds {
 
 impl LocalGenerator<'_> {
     /// The text after each prompt; draws follow the seed and `places`, which need not be different.
-    pub(super) fn write(
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses, what `finished` says, or logits that are not finite.
+    pub(crate) fn write(
         &self,
         prompts: &[GenerationRequest<'_>],
         places: &[usize],

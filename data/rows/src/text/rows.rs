@@ -93,14 +93,6 @@ impl Row {
     }
 }
 
-/// The name of the standard input among files.
-const STANDARD_INPUT: &str = "-";
-
-fn standard_input() -> std::io::Result<File> {
-    use std::os::fd::AsFd;
-    Ok(File::from(std::io::stdin().as_fd().try_clone_to_owned()?))
-}
-
 /// Opens a file of rows.
 ///
 /// Blank lines and a byte-order mark at the start of the file are skipped.
@@ -116,8 +108,8 @@ fn standard_input() -> std::io::Result<File> {
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
-    let open = if path == Path::new(STANDARD_INPUT) {
-        standard_input()
+    let open = if path == Path::new(regular_file::STANDARD_INPUT) {
+        regular_file::standard_input()
     } else {
         refuse_a_folder(path)?;
         regular_file::open(path)

@@ -15,7 +15,7 @@ use crate::budgets::DOCUMENT_BYTES;
 use crate::json::{self, JsonError};
 use crate::lines::{FileLines, ForeignFile, Found, GZIP, TooLong, read_document};
 use crate::read_error::{ReadError, refuse_a_folder};
-use crate::regular_file;
+use crate::regular_file::{self, STANDARD_INPUT};
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
 ///
@@ -105,6 +105,25 @@ impl TextLines {
         Ok(Self {
             are_rows: true,
             ..lines
+        })
+    }
+
+    /// The lines of a file of rows, or of the standard input where its name is
+    /// [`STANDARD_INPUT`]. Nothing is read of that one before its first line is asked for.
+    ///
+    /// # Errors
+    ///
+    /// - as [`TextLines::of_rows`]
+    pub fn of_rows_or_input(path: &Path) -> Result<Self, ToolsError> {
+        if path != Path::new(STANDARD_INPUT) {
+            return Self::of_rows(path);
+        }
+        let input = regular_file::standard_input()
+            .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
+        Ok(Self {
+            lines: FileLines::new(path, Box::new(BufReader::with_capacity(1 << 16, input))),
+            is_done: false,
+            are_rows: true,
         })
     }
 

@@ -1,0 +1,423 @@
+//! `tooltune structure`: texts become JSON by their schemas, as a stream, whatever rows, servers and
+//! signals do.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::suites::lines;
+use crate::support::server::{Response, TestServer, chat};
+use crate::workplace::{Workplace, tooltune};
+
+/// The tiny model with little memory for rows: sixteen of them are asked together.
+const STRUCTURE: &str = "structure config.toml --checkpoint base --set eval.max_new_tokens=120 \
+                         --set eval.batch_size=1";
+
+/// A schema whose texts end, whatever a model likes to write.
+fn schema(number: usize) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "ok": {"type": "boolean"},
+            "kind": {"enum": [format!("a{number}"), "b"]},
+            "n": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["ok", "kind", "n"],
+        "additionalProperties": false,
+    })
+}
+
+/// What no grammar enforces.
+fn unenforced() -> Value {
+    json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})
+}
+
+fn row(number: usize) -> Value {
+    json!({"id": format!("row {number}"), "text": format!("Kind a{number}, {number} times."),
+        "json_schema": schema(number % 5)})
+}
+
+fn jsonl<'r>(rows: impl IntoIterator<Item = &'r Value>) -> String {
+    rows.into_iter().map(|row| format!("{row}\n")).collect()
+}
+
+fn rows(n: usize) -> Vec<Value> {
+    (0..n).map(row).collect()
+}
+
+fn is_valid(schema: &Value, json: &Value) -> bool {
+    jsonschema::validator_for(schema).unwrap().is_valid(json)
+}
+
+#[test]
+fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
+    let workplace = Workplace::new();
+    let rows = rows(40);
+    workplace.write("texts.jsonl", jsonl(&rows));
+    let run = |words: &str| {
+        let words = format!("{STRUCTURE} --data texts.jsonl {words}");
+        workplace.run(words.split_whitespace())
+    };
+    let answer = run("--output folder/answers.jsonl");
+    for said in ["40 rows: 40 valid, 0 not valid; ", " rows/s, "] {
+        assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    }
+    assert_eq!(answer.success(), "");
+    let text = workplace.read("folder/answers.jsonl");
+    let answers = lines(&text);
+    assert_eq!(answers.len(), rows.len());
+    for (answer, row) in answers.iter().zip(&rows) {
+        assert_eq!(answer["id"], row["id"]);
+        assert!(is_valid(&row["json_schema"], &answer["json"]), "{answer}");
+        assert_eq!(answer["valid"], true);
+        assert_eq!(answer["violations"], json!([]));
+        assert_eq!(answer.as_object().unwrap().len(), 4, "{answer}");
+    }
+    // Together or not, on the terminal or in a file: an answer follows from its row alone.
+    assert_eq!(run("--set eval.batch_size=7").success(), text);
+    let names: Vec<_> = std::fs::read_dir(workplace.path("folder"))
+        .unwrap()
+        .collect();
+    assert_eq!(names.len(), 1);
+    let again = run("--output folder/answers.jsonl");
+    assert_eq!(again.status, Some(2));
+    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+}
+
+#[test]
+fn a_schema_that_is_not_enforced_leaves_a_text_free_and_asks_once_more() {
+    let workplace = Workplace::new();
+    let mut rows = rows(3);
+    rows[1]["json_schema"] = unenforced();
+    workplace.write("texts.jsonl", jsonl(&rows));
+    let words = format!("{STRUCTURE} --data texts.jsonl --output answers.jsonl");
+    let answer = workplace.run(words.split_whitespace());
+    for said in [
+        "3 rows: 2 valid, 1 not valid",
+        "1 texts were written freely, because their schema is not enforced, such as texts.jsonl:2: ",
+        "1 texts that were written freely were not valid and asked for once more",
+    ] {
+        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+    }
+    answer.success();
+    let answers = lines(&workplace.read("answers.jsonl"));
+    assert_eq!(answers[1]["id"], "row 1");
+    assert_eq!(answers[1]["valid"], false);
+    assert_eq!(answers[1]["json"], Value::Null);
+    let why = answers[1]["unenforced"].as_str().unwrap();
+    assert!(why.contains("uniqueItems"), "{why}");
+    assert!(!answers[1]["written"].as_str().unwrap().is_empty());
+    for other in [&answers[0], &answers[2]] {
+        assert_eq!(other["valid"], true, "{other}");
+        assert_eq!(other["unenforced"], Value::Null);
+    }
+
+    let words = format!("{STRUCTURE} --data texts.jsonl --free");
+    let free = workplace.run(words.split_whitespace());
+    assert!(
+        free.stderr.contains("3 rows: 0 valid, 3 not valid"),
+        "{}",
+        free.stderr
+    );
+    assert!(
+        free.stderr.contains("3 texts that were written freely"),
+        "{}",
+        free.stderr
+    );
+    for answer in lines(&free.success()) {
+        assert_eq!(answer["unenforced"], Value::Null);
+        assert_eq!(answer["violations"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_text_that_is_cut_is_not_valid_and_says_so() {
+    let workplace = Workplace::new();
+    workplace.write("texts.jsonl", jsonl(&rows(2)));
+    let words = format!("{STRUCTURE} --data texts.jsonl --set eval.max_new_tokens=3");
+    let answer = workplace.run(words.split_whitespace());
+    assert!(
+        answer.stderr.contains("2 answers are CUT OFF"),
+        "{}",
+        answer.stderr
+    );
+    for answer in lines(&answer.success()) {
+        assert_eq!(answer["valid"], false);
+        assert_eq!(answer["json"], Value::Null);
+        let violation = &answer["violations"][0];
+        assert_eq!(violation["rule"], "max_new_tokens");
+        let message = violation["message"].as_str().unwrap();
+        assert!(message.contains("cut off after 3 tokens"), "{message}");
+        assert!(answer["written"].as_str().unwrap().starts_with('{'));
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
+    let workplace = Workplace::new();
+    let unusable = json!({"id": "bad", "text": "x", "json_schema": {"type": "objekt"}});
+    let other = json!({"text": "y"});
+    let text = format!("{}not JSON\n{unusable}\n{other}\n{}", row(0), row(1))
+        .replacen("}not", "}\nnot", 1);
+    workplace.write("texts.jsonl", text);
+    let words = format!("{STRUCTURE} --data texts.jsonl");
+    let answer = workplace.run(words.split_whitespace());
+    assert_eq!(answer.status, Some(3), "{}", answer.stderr);
+    for said in [
+        "3 rows cannot be read, such as texts.jsonl:2: not valid JSON",
+        "3 of 5 lines were malformed; their answers say why",
+        "2 rows: 2 valid, 0 not valid",
+    ] {
+        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+    }
+    let answers = lines(&answer.stdout);
+    let ids: Vec<&str> = answers
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "row 0",
+        "texts.jsonl:2",
+        "texts.jsonl:3",
+        "texts.jsonl:4",
+        "row 1",
+    ];
+    assert_eq!(ids, expected);
+    for (place, said) in [
+        (1, "texts.jsonl:2: not valid JSON"),
+        (
+            2,
+            "texts.jsonl:3: json_schema/type is not a usable JSON schema",
+        ),
+        (3, "texts.jsonl:4: field \"json_schema\" is missing"),
+    ] {
+        let error = answers[place]["error"].as_str().unwrap();
+        assert!(error.starts_with(said), "{error}");
+        assert_eq!(answers[place]["valid"], false);
+    }
+
+    let words = format!("{STRUCTURE} --data texts.jsonl --skip-broken");
+    let skipped = workplace.run(words.split_whitespace());
+    assert!(
+        skipped.stderr.contains("3 rows cannot be read"),
+        "{}",
+        skipped.stderr
+    );
+    let ids: Vec<Value> = lines(&skipped.success())
+        .iter()
+        .map(|one| one["id"].clone())
+        .collect();
+    assert_eq!(ids, ["row 0", "row 1"]);
+}
+
+#[test]
+fn one_text_comes_from_the_command_line_or_the_standard_input() {
+    let workplace = Workplace::new();
+    workplace.write("schema.json", schema(0).to_string());
+    let base = format!("{STRUCTURE} --schema schema.json");
+    let base: Vec<&str> = base.split_whitespace().collect();
+    let text = "A kind of b, twice.";
+    let typed = workplace
+        .run([&base[..], &["--text", text]].concat())
+        .success();
+    let answer = &lines(&typed)[0];
+    assert_eq!(answer["id"], "--text");
+    assert!(is_valid(&schema(0), &answer["json"]), "{answer}");
+    for more in [&["--text", "-"][..], &[]] {
+        let piped = workplace.run_with_input([&base[..], more].concat(), text);
+        assert_eq!(piped.success(), typed);
+    }
+    // Rows without a schema of their own have that of the command line.
+    let rows = "{\"text\": \"A kind of b, twice.\"}\n";
+    let answer = workplace.run_with_input([&base[..], &["--data", "-"]].concat(), rows);
+    let answer = &lines(&answer.success())[0];
+    assert_eq!(answer["id"], "-:1");
+    assert_eq!(answer["json"], lines(&typed)[0]["json"]);
+
+    let nothing = workplace.run(STRUCTURE.split_whitespace());
+    assert_eq!(nothing.status, Some(2));
+    assert!(
+        nothing.stderr.contains("there is no text to structure"),
+        "{}",
+        nothing.stderr
+    );
+}
+
+#[test]
+fn an_answer_comes_before_the_next_row_is_there() {
+    let workplace = Workplace::new();
+    let mut command = tooltune();
+    let words = format!("{STRUCTURE} --data -");
+    command
+        .current_dir(workplace.folder())
+        .args(words.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    for number in 0..3 {
+        writeln!(input, "{}", row(number)).unwrap();
+        let answer: Value = serde_json::from_str(&output.next().unwrap().unwrap()).unwrap();
+        assert_eq!(answer["id"], format!("row {number}"));
+        assert_eq!(answer["valid"], true);
+    }
+    drop(input);
+    assert!(output.next().is_none());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_first_model_answers_prompts_and_its_texts_are_structured() {
+    let workplace = Workplace::new();
+    let server = TestServer::start(|received, _| {
+        let body: Value = serde_json::from_str(&received.body).unwrap();
+        let prompt = body["messages"][0]["content"].as_str().unwrap();
+        match prompt {
+            "refused" => Response::json(400, &json!({"error": {"message": "too rude"}})),
+            "silent" => chat(" "),
+            prompt => chat(&format!("An answer to {prompt}.")),
+        }
+    });
+    let row =
+        |id: usize, prompt: &str| json!({"id": id, "prompt": prompt, "json_schema": schema(0)});
+    let rows = [
+        row(1, "one"),
+        row(2, "silent"),
+        row(3, "refused"),
+        row(4, "four"),
+    ];
+    workplace.write("prompts.jsonl", jsonl(&rows));
+    workplace.write("schema.json", schema(0).to_string());
+    let upstream = format!(
+        "--upstream-endpoint {}/v1 --upstream-model first --upstream-max-tokens 77",
+        server.url()
+    );
+    let words = format!("{STRUCTURE} --data prompts.jsonl --concurrency 1 {upstream}");
+    let answer = workplace.run(words.split_whitespace());
+    for said in [
+        "4 rows: 2 valid, 2 not valid",
+        "2 prompts have no text of the first model",
+    ] {
+        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+    }
+    let answers = lines(&answer.success());
+    assert_eq!(answers.len(), 4);
+    for (place, text) in [(0, "An answer to one."), (3, "An answer to four.")] {
+        assert_eq!(answers[place]["text"], text);
+        assert!(is_valid(&schema(0), &answers[place]["json"]));
+    }
+    for (place, said) in [(1, "empty text"), (2, "too rude")] {
+        assert_eq!(answers[place]["id"], place + 1);
+        let violation = &answers[place]["violations"][0];
+        assert_eq!(violation["rule"], "upstream");
+        assert!(
+            violation["message"].as_str().unwrap().contains(said),
+            "{violation}"
+        );
+    }
+    let first = &server.received()[0];
+    let body: Value = serde_json::from_str(&first.body).unwrap();
+    assert_eq!(body["model"], "first");
+    assert_eq!(body["max_tokens"], 77);
+    assert_eq!(
+        body["messages"],
+        json!([{"role": "user", "content": "one"}])
+    );
+
+    // The text itself gives the same JSON as the prompt that leads to it.
+    let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
+    let of_prompt = &lines(&workplace.run(words.split_whitespace()).success())[0];
+    let base: Vec<&str> = STRUCTURE.split_whitespace().collect();
+    let more = ["--schema", "schema.json", "--text", "An answer to one."];
+    let of_text = &lines(&workplace.run([&base[..], &more].concat()).success())[0];
+    assert_eq!(of_prompt["json"], of_text["json"]);
+    assert_eq!(of_prompt["json"], answers[0]["json"]);
+}
+
+#[test]
+fn what_is_written_under_a_flat_schema_comes_back_nested() {
+    let workplace = Workplace::new();
+    let nested = json!({"type": "object", "required": ["a"], "properties": {"a": {
+        "type": "object", "required": ["b", "c"],
+        "properties": {"b": {"type": "boolean"}, "c": {"enum": [1, 2]}}}}});
+    let row = json!({"text": "b and 1", "json_schema": nested});
+    workplace.write("texts.jsonl", jsonl([&row]));
+    let words = format!("{STRUCTURE} --data texts.jsonl --set data.flatten=always");
+    let answer = workplace.run(words.split_whitespace());
+    assert!(
+        answer.stderr.contains("1 of 1 schemas are flat now"),
+        "{}",
+        answer.stderr
+    );
+    let answer = &lines(&answer.success())[0];
+    assert!(is_valid(&nested, &answer["json"]), "{answer}");
+    assert_eq!(answer["valid"], true);
+}
+
+#[test]
+fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
+    let workplace = Workplace::new();
+    let rows = rows(120);
+    workplace.write("texts.jsonl", jsonl(&rows));
+    let words = |output: &str| {
+        format!("{STRUCTURE} --set eval.temperature=1 --data texts.jsonl --output {output}")
+    };
+    let run = |output: &str| workplace.run(words(output).split_whitespace());
+    run("whole.jsonl").success();
+
+    let mut command = tooltune();
+    command
+        .current_dir(workplace.folder())
+        .args(words("answers.jsonl").split_whitespace())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let partial = workplace.path("answers.jsonl.partial");
+    let n_lines = || std::fs::read_to_string(&partial).map_or(0, |text| text.lines().count());
+    let begun = Instant::now();
+    while n_lines() < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no answer comes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let kill = std::process::Command::new("kill")
+        .arg(child.id().to_string())
+        .status();
+    assert!(kill.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert!(!workplace.path("answers.jsonl").exists());
+    assert!((6..121).contains(&n_lines()), "{}", n_lines());
+
+    // Another command has nothing to do with them, and a line that was cut is written anew.
+    let other = workplace.run(format!("{} --free", words("answers.jsonl")).split_whitespace());
+    assert_eq!(other.status, Some(2));
+    assert!(
+        other
+            .stderr
+            .contains("not of these rows, settings and weights"),
+        "{}",
+        other.stderr
+    );
+    let mut cut = std::fs::read(&partial).unwrap();
+    cut.truncate(cut.len() - 9);
+    std::fs::write(&partial, cut).unwrap();
+    let answer = run("answers.jsonl");
+    assert!(
+        answer.stderr.contains("answers were there already"),
+        "{}",
+        answer.stderr
+    );
+    assert!(
+        answer.stderr.contains("120 rows: 120 valid"),
+        "{}",
+        answer.stderr
+    );
+    answer.success();
+    assert_eq!(
+        workplace.read("answers.jsonl"),
+        workplace.read("whole.jsonl")
+    );
+    assert!(!partial.exists());
+}
