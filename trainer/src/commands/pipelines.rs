@@ -53,6 +53,7 @@ impl PipelineArgs {
         Limits {
             max_requests: self.max_requests,
             max_tokens: self.max_tokens,
+            max_api_calls: None,
         }
     }
 
