@@ -14,10 +14,70 @@ use tooltune_rows::tools::read_checked_trajectories;
 use tooltune_suites::HashEncoder;
 use tooltune_synth::goat::{self, GoatExecutor};
 
-use self::oracle::Oracle;
+use self::oracle::{Oracle, number};
 use super::*;
 use crate::files::Staged;
+use crate::generator::{Came, GeneratorFailure, Prompt, Reply};
 use crate::journal::JOURNAL_FILE;
+
+/// One first reply of so many is no JSON.
+const SLIPS: u64 = 50;
+
+/// The oracle as a model, which counts what it is asked.
+struct Model {
+    oracle: Oracle,
+    n_asked: Cell<usize>,
+}
+
+impl ModelInfo for Model {
+    fn identity(&self) -> Map<String, Value> {
+        Map::from_iter([("model".to_owned(), json!("oracle"))])
+    }
+
+    fn count_tokens(&self, text: &str) -> usize {
+        text.len()
+    }
+}
+
+impl Generator for Model {
+    fn ask(
+        &self,
+        prompts: &[&Prompt],
+        take: &mut dyn FnMut(Option<Came>) -> bool,
+    ) -> Result<(), GeneratorFailure> {
+        for (idx, prompt) in prompts.iter().enumerate() {
+            self.n_asked.set(self.n_asked.get() + 1);
+            let again = prompt.text.split("\n\nYour earlier reply").next();
+            let asked = Prompt {
+                text: again.unwrap_or_default().to_owned(),
+                ..(*prompt).clone()
+            };
+            let is_first = asked.text == prompt.text;
+            let slips = is_first && number(&format!("slip {}", asked.text)).is_multiple_of(SLIPS);
+            let text = if slips {
+                "I would rather not.".to_owned()
+            } else {
+                format!(
+                    "Here it is:\n```json\n{}\n```",
+                    self.oracle.says(&asked.text, asked.seed)
+                )
+            };
+            let reply = Reply {
+                n_prompt_tokens: prompt.text.len(),
+                n_tokens: text.len(),
+                text,
+                ..Reply::default()
+            };
+            if !take(Some(Came {
+                number: idx,
+                result: Ok(reply),
+            })) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The invented world, which counts what it is asked.
 struct Counted<'a> {
@@ -40,7 +100,7 @@ impl Executor for Counted<'_> {
 struct Work {
     dir: TempDir,
     names: BTreeSet<String>,
-    oracle: Oracle,
+    model: Model,
     calls: RefCell<BTreeMap<String, (usize, bool)>>,
 }
 
@@ -53,10 +113,10 @@ impl Work {
                 let tools = [
                     "RoomKey",
                     "TownDesk",
-                    "SkyWatch",
-                    "CoinDesk",
-                    "StageDoor",
-                    "TrailMap",
+                    "SkyLedger",
+                    "FerryLine",
+                    "StageNight",
+                    "TrailBook",
                 ];
                 tools.contains(&document.tool_name.as_str())
             })
@@ -72,7 +132,10 @@ impl Work {
                 .map(|document| document.call_name())
                 .collect(),
             dir,
-            oracle: Oracle::new(),
+            model: Model {
+                oracle: Oracle::new(),
+                n_asked: Cell::new(0),
+            },
             calls: RefCell::default(),
         }
     }
@@ -111,7 +174,7 @@ impl Work {
         let pipeline = GoatPipeline::read(self.options(), None)?;
         pipeline.run(GoatPlace {
             dir: &self.dir.path().join(out),
-            generator: &self.oracle,
+            generator: &self.model,
             encoder: &HashEncoder,
             executor: &mut Counted {
                 world: GoatExecutor::new(),
@@ -165,7 +228,7 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
         assert_eq!(report.n_in, report.n_kept + n_dropped, "{report:?}");
         assert_eq!(files[stage.file].lines().count(), report.n_kept);
     }
-    let truth = work.oracle.true_edges(&work.names);
+    let truth = work.model.oracle.true_edges(&work.names);
     let [similar, filtered, executed] = ["edges.jsonl", "filtered.jsonl", "executed.jsonl"]
         .map(|name| measured(&files[name], &truth));
     assert!(similar.1 > 0.6, "{similar:?}");
@@ -232,10 +295,10 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
     }
 
     // The same again asks and calls nothing.
-    let n_asked = work.oracle.n_asked.get();
+    let n_asked = work.model.n_asked.get();
     work.whole("out");
     assert_eq!(
-        (work.files("out"), work.oracle.n_asked.get()),
+        (work.files("out"), work.model.n_asked.get()),
         (files, n_asked)
     );
     assert!(work.calls.borrow().values().all(|(n, _)| *n == 1));
@@ -245,10 +308,10 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
 fn a_pipeline_that_is_ended_at_any_moment_calls_and_asks_nothing_twice() {
     let work = Work::new();
     work.whole("whole");
-    let n_once = work.oracle.n_asked.replace(0);
+    let n_once = work.model.n_asked.replace(0);
     for n_looks in [97, 400] {
         work.calls.borrow_mut().clear();
-        work.oracle.n_asked.set(0);
+        work.model.n_asked.set(0);
         let out = format!("ended-{n_looks}");
         let mut n_stops = 0;
         while let Err(error) = work.run(&out, n_looks, Limits::default(), None) {
@@ -257,7 +320,7 @@ fn a_pipeline_that_is_ended_at_any_moment_calls_and_asks_nothing_twice() {
         }
         assert!(n_stops > 2);
         assert_eq!(work.files(&out), work.files("whole"), "{n_looks}");
-        assert_eq!(work.oracle.n_asked.get(), n_once);
+        assert_eq!(work.model.n_asked.get(), n_once);
         // A call that fails while the work ends is not taken for answered.
         let calls = work.calls.borrow();
         assert!(calls.values().all(|(n, is_failure)| *n == 1 || *is_failure));
@@ -299,7 +362,7 @@ fn a_plan_sends_nothing_is_a_bound_and_exact_where_it_can_be() {
     let plan = |work: &Work| {
         let pipeline = GoatPipeline::read(work.options(), None).unwrap();
         let plans = pipeline
-            .plan(&work.dir.path().join("out"), &work.oracle)
+            .plan(&work.dir.path().join("out"), &work.model)
             .unwrap();
         plans
             .into_iter()
@@ -307,7 +370,7 @@ fn a_plan_sends_nothing_is_a_bound_and_exact_where_it_can_be() {
             .collect::<BTreeMap<_, _>>()
     };
     let before = plan(&work);
-    assert!(!work.dir.path().join("out").exists() && work.oracle.n_asked.get() == 0);
+    assert!(!work.dir.path().join("out").exists() && work.model.n_asked.get() == 0);
     assert_eq!(before[PARSE].n_requests, work.names.len());
     let outcome = work.whole("out");
     let after = plan(&work);

@@ -1,29 +1,24 @@
-//! A model that knows the invented world: it answers every prompt of the pipeline by rule.
+//! A rule that knows the invented world: it answers every prompt of the pipeline by rule.
 //!
 //! It is right about edges but for some that it only hopes for, which their execution is to find, and
 //! it knows arguments that exist. What it says is a function of the prompt and its seed.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::tools::ApiDocument;
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 
-use crate::generator::{Came, Generator, GeneratorFailure, ModelInfo, Prompt, Reply};
-use crate::prompts::digest;
-
-/// One wrong edge of so many is hoped for, and one first reply of so many is no JSON.
+/// One wrong edge of so many is hoped for.
 const HOPES: u64 = 12;
-const SLIPS: u64 = 50;
 
+#[derive(Debug)]
 pub(super) struct Oracle {
     documents: BTreeMap<String, ApiDocument>,
     /// Where the value stands in the output, by source, target and parameter.
     edges: BTreeMap<(String, String, String), String>,
     /// Arguments of calls that work, by the API's name.
     samples: BTreeMap<String, Vec<Map<String, Value>>>,
-    pub(super) n_asked: Cell<usize>,
 }
 
 impl Oracle {
@@ -50,7 +45,6 @@ impl Oracle {
             documents: documents.collect(),
             edges: edges.collect(),
             samples,
-            n_asked: Cell::new(0),
         }
     }
 
@@ -70,8 +64,8 @@ impl Oracle {
         samples[seed as usize % samples.len()].clone()
     }
 
-    fn says(&self, prompt: &Prompt) -> Value {
-        let text = prompt.text.as_str();
+    /// What it says to a prompt.
+    pub(super) fn says(&self, text: &str, seed: u64) -> Value {
         let begins = |with: &str| text.starts_with(with);
         if begins("Say in plain words") {
             let document = &self.documents[&name(text, "api")];
@@ -95,7 +89,7 @@ impl Oracle {
             });
         }
         if begins("Write the arguments of a call of this API") {
-            return Value::Object(self.sample(&name(text, "api"), prompt.seed));
+            return Value::Object(self.sample(&name(text, "api"), seed));
         }
         if begins("Write the arguments of a call that continues") {
             let mut arguments = self.sample(&name(text, "api"), number(text));
@@ -125,7 +119,7 @@ impl Oracle {
             return Value::Object(filled.collect());
         }
         if begins("Complete the arguments") {
-            let mut arguments = self.sample(&name(text, "api"), prompt.seed);
+            let mut arguments = self.sample(&name(text, "api"), seed);
             if let Value::Object(settled) = value(text, "arguments") {
                 arguments.extend(settled);
             }
@@ -164,57 +158,10 @@ impl Oracle {
     }
 }
 
-impl ModelInfo for Oracle {
-    fn identity(&self) -> Map<String, Value> {
-        Map::from_iter([("model".to_owned(), json!("oracle"))])
-    }
-
-    fn count_tokens(&self, text: &str) -> usize {
-        text.len()
-    }
-}
-
-impl Generator for Oracle {
-    fn ask(
-        &self,
-        prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
-    ) -> Result<(), GeneratorFailure> {
-        for (number, prompt) in prompts.iter().enumerate() {
-            self.n_asked.set(self.n_asked.get() + 1);
-            let again = prompt.text.split("\n\nYour earlier reply").next();
-            let asked = Prompt {
-                text: again.unwrap_or_default().to_owned(),
-                ..(*prompt).clone()
-            };
-            let is_first = asked.text == prompt.text;
-            let slips =
-                is_first && self::number(&format!("slip {}", asked.text)).is_multiple_of(SLIPS);
-            let text = if slips {
-                "I would rather not.".to_owned()
-            } else {
-                format!("Here it is:\n```json\n{}\n```", self.says(&asked))
-            };
-            let reply = Reply {
-                n_prompt_tokens: prompt.text.len(),
-                n_tokens: text.len(),
-                text,
-                ..Reply::default()
-            };
-            if !take(Some(Came {
-                number,
-                result: Ok(reply),
-            })) {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A number that follows from a text.
-fn number(text: &str) -> u64 {
-    u64::from_str_radix(&digest(text.as_bytes())[..8], 16).expect("hexadecimal")
+pub(super) fn number(text: &str) -> u64 {
+    text.bytes()
+        .fold(7, |n, byte| (n * 31 + u64::from(byte)) % 1_000_003)
 }
 
 /// What stands between two tags.
