@@ -53,6 +53,12 @@ fn key_of(stage: &str, id: &str, time: &str, request: &Value) -> String {
     format!("{stage}/{id}{time}{digest}")
 }
 
+/// Whether a key is of a request that was sent at this time, whatever the name of its item is.
+pub(crate) fn is_time(key: &str, time: &str) -> bool {
+    let end = key.len().saturating_sub(KEY_CHARS);
+    key.get(..end).is_some_and(|key| key.ends_with(time))
+}
+
 const FIRST: &str = "/first/";
 const MADE: &str = "/made/";
 
@@ -106,7 +112,7 @@ impl StagePlan {
     pub(crate) fn n_first(stage: &str, journal: &Journal) -> usize {
         let of_stage = journal
             .entries_of(stage)
-            .filter(|(key, _)| key[stage.len()..].starts_with('/') && key.contains(FIRST));
+            .filter(|(key, _)| key[stage.len()..].starts_with('/') && is_time(key, FIRST));
         of_stage.count()
     }
 
