@@ -272,6 +272,8 @@ fn of_pipeline(error: &PipelineError) -> u8 {
         | PipelineError::NoStage { .. }
         | PipelineError::StageBefore { .. }
         | PipelineError::Usage(_) => 2,
+        PipelineError::Graph(GraphError::File(_)) => 3,
+        PipelineError::Graph(_) => 2,
         PipelineError::Data(_)
         | PipelineError::Input(_)
         | PipelineError::Item { .. }
@@ -307,6 +309,7 @@ impl Error {
     /// SIGINT gives 130 for what is saved, too: who typed it needs no second run.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::Graph(GraphError::File(_)) => 3,
             Self::Config(_)
             | Self::NoLanguageModel(_)
             | Self::Usage(_)

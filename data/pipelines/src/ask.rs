@@ -53,6 +53,12 @@ fn key_of(stage: &str, id: &str, time: &str, request: &Value) -> String {
     format!("{stage}/{id}{time}{digest}")
 }
 
+/// Whether a key is of a request that was sent at this time, whatever the name of its item is.
+pub(crate) fn is_time(key: &str, time: &str) -> bool {
+    let end = key.len().saturating_sub(KEY_CHARS);
+    key.get(..end).is_some_and(|key| key.ends_with(time))
+}
+
 const FIRST: &str = "/first/";
 const MADE: &str = "/made/";
 
@@ -69,6 +75,8 @@ pub struct StagePlan {
     pub n_prompt_tokens: usize,
     /// The most tokens that their replies may have.
     pub n_max_tokens: usize,
+    /// Calls of APIs that are left to make, at most.
+    pub n_api_calls: usize,
     /// Whether an earlier stage may still lower all of this.
     pub is_at_most: bool,
 }
@@ -95,8 +103,17 @@ impl StagePlan {
             n_there: asked.len() - left.len(),
             n_prompt_tokens: tokens.sum(),
             n_max_tokens: left.iter().map(|item| item.prompt.max_tokens).sum(),
+            n_api_calls: 0,
             is_at_most: false,
         }
+    }
+
+    /// Requests of a stage that are done with, those that were sent again not counted twice.
+    pub(crate) fn n_first(stage: &str, journal: &Journal) -> usize {
+        let of_stage = journal
+            .entries_of(stage)
+            .filter(|(key, _)| key[stage.len()..].starts_with('/') && is_time(key, FIRST));
+        of_stage.count()
     }
 
     /// What may be asked of so many items that are not there yet, each by a prompt of so many tokens.
@@ -112,6 +129,7 @@ impl StagePlan {
             n_there: 0,
             n_prompt_tokens: n_requests.saturating_mul(n_prompt_tokens),
             n_max_tokens: n_requests.saturating_mul(max_tokens),
+            n_api_calls: 0,
             is_at_most: true,
         }
     }
@@ -181,14 +199,22 @@ impl Run<'_> {
         request: &Value,
         make: impl FnOnce() -> Result<Value, PipelineError>,
     ) -> Result<Value, PipelineError> {
-        let key = key_of(stage, id, MADE, request);
-        if let Some(Entry::Output(output)) = self.journal.get(&key) {
+        if let Some(output) = self.output(stage, id, request) {
             return Ok(output.clone());
         }
+        let key = key_of(stage, id, MADE, request);
         let output = make()?;
         self.journal.add(&key, Entry::Output(output.clone()))?;
         self.journal.sync()?;
         Ok(output)
+    }
+
+    /// What came of something that is no prompt, if it was made before.
+    pub(crate) fn output(&self, stage: &str, id: &str, request: &Value) -> Option<&Value> {
+        match self.journal.get(&key_of(stage, id, MADE, request)) {
+            Some(Entry::Output(output)) => Some(output),
+            _ => None,
+        }
     }
 
     fn again(&self, prompt: &Prompt, reason: &str) -> Result<Prompt, PipelineError> {
@@ -292,6 +318,7 @@ impl Run<'_> {
             stage,
             used,
             n_left: left.len(),
+            what: "requests",
             option,
         };
         let mut n = left.len();
@@ -329,7 +356,7 @@ impl Run<'_> {
     }
 
     /// Tokens of prompts and of replies so far.
-    fn used_tokens(&self) -> (usize, usize) {
+    pub(crate) fn used_tokens(&self) -> (usize, usize) {
         let entries = self.journal.entries();
         entries.fold((0, 0), |(prompt, text), (_, entry)| match entry {
             Entry::Reply(reply) => (prompt + reply.n_prompt_tokens, text + reply.n_tokens),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tooltune_rows::text::DataError;
 use tooltune_rows::tools::ToolsError;
+use tooltune_synth::graph::GraphError;
 
 /// A reason why a pipeline ended; what was paid for is in its journal.
 #[derive(Debug, Error)]
@@ -91,13 +92,17 @@ pub enum PipelineError {
     #[error(transparent)]
     Input(#[from] ToolsError),
 
+    /// Edges, or what they are made of.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+
     /// An option that cannot be used, with how to fix it.
     #[error("{0}")]
     Usage(String),
 
     /// The budget is used up.
     #[error(
-        "the budget is used up in the stage {stage}: {used}, and {n_left} requests are left; the same \
+        "the budget is used up in the stage {stage}: {used}, and {n_left} {what} are left; the same \
          command with a larger {option} continues from there"
     )]
     Budget {
@@ -105,8 +110,10 @@ pub enum PipelineError {
         stage: &'static str,
         /// What was used of what.
         used: String,
-        /// Requests of the stage that were not sent.
+        /// What is left of the stage.
         n_left: usize,
+        /// What that is: requests, or calls of APIs.
+        what: &'static str,
         /// The option with the budget.
         option: &'static str,
     },

@@ -202,6 +202,12 @@ impl Journal {
         self.entries.values().filter(is_request).count()
     }
 
+    /// How many calls were made that are no prompts.
+    pub fn n_outputs(&self) -> usize {
+        let is_output = |entry: &&Entry| matches!(entry, Entry::Output(_));
+        self.entries.values().filter(is_output).count()
+    }
+
     /// How many replies there are.
     pub fn n_replies(&self) -> usize {
         let is_reply = |entry: &&Entry| matches!(entry, Entry::Reply(_));

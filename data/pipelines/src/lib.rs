@@ -14,11 +14,13 @@
 //! assert_eq!(json_value(reply).unwrap()["supported"], true);
 //! ```
 
+mod api_calls;
 mod ask;
 mod endpoint;
 mod error;
 mod files;
 mod generator;
+pub mod goat;
 mod journal;
 mod prompts;
 pub mod reply;
@@ -29,6 +31,7 @@ pub mod slot;
 #[cfg(test)]
 mod tests;
 
+pub use api_calls::ApiCall;
 pub use ask::{AGAIN_PROMPT, Asked, NO_REPLY, StagePlan, UNREADABLE};
 pub use endpoint::{Asking, EndpointGenerator};
 pub use error::PipelineError;

@@ -71,6 +71,20 @@ fn first_value(text: &str) -> Option<(Value, usize)> {
     is_answer.then_some((value, length))
 }
 
+/// Whether a value says yes or no: a boolean, or such a word.
+pub fn truth(value: &Value) -> Option<bool> {
+    let word = match value {
+        Value::Bool(is_true) => return Some(*is_true),
+        Value::String(text) => text.trim().trim_end_matches('.').to_lowercase(),
+        _ => return None,
+    };
+    match word.as_str() {
+        "true" | "yes" => Some(true),
+        "false" | "no" => Some(false),
+        _ => None,
+    }
+}
+
 fn no_json(text: &str) -> String {
     match excerpt(text) {
         said if said.is_empty() => "the reply is empty".to_owned(),

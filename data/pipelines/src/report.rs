@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ask::is_time;
 use crate::journal::{Entry, Journal};
 
 /// Its name in the folder of a pipeline.
@@ -113,7 +114,7 @@ impl RequestCounts {
             match entry {
                 Entry::Reply(reply) => {
                     counts.n_replies += 1;
-                    counts.n_asked_again += usize::from(key.contains(AGAIN));
+                    counts.n_asked_again += usize::from(is_time(key, AGAIN));
                     counts.n_prompt_tokens += reply.n_prompt_tokens;
                     counts.n_tokens += reply.n_tokens;
                 }

@@ -6,6 +6,7 @@
 //! what has changed is asked. A file has its name when it is whole, and what a stage writes depends
 //! on its input and on the replies alone, in the order of the input.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use tooltune_rows::budgets::PIPELINE_REPORT_BYTES;
 use tooltune_rows::regular_file;
 use tooltune_rows::tools::JsonLines;
 
+use crate::api_calls::NeededCalls;
 use crate::error::PipelineError;
 use crate::files::WholeFiles;
 use crate::generator::{Generator, ModelInfo};
@@ -40,6 +42,8 @@ pub struct Limits {
     pub max_requests: Option<usize>,
     /// Tokens of prompts and replies together.
     pub max_tokens: Option<usize>,
+    /// Calls of APIs.
+    pub max_api_calls: Option<usize>,
 }
 
 /// How far a stage is.
@@ -94,6 +98,8 @@ pub struct Run<'a> {
     notes: Vec<String>,
     /// Requests of this process that came to nothing, which the journal need not have.
     pub(crate) n_failed: usize,
+    /// Calls of APIs by the stage that needs them.
+    pub(crate) needed_calls: BTreeMap<&'static str, NeededCalls>,
 }
 
 impl std::fmt::Debug for Opening<'_> {
@@ -123,6 +129,10 @@ pub struct Made<T> {
     pub kept: Vec<T>,
     /// What it does not.
     pub dropped: Vec<Dropped>,
+    /// What it does not hand on and names in no line, by the reason, where lines would be too many.
+    pub dropped_in_bulk: BTreeMap<String, usize>,
+    /// Further counts, by what they count.
+    pub counts: BTreeMap<String, usize>,
 }
 
 impl<T> Made<T> {
@@ -132,6 +142,8 @@ impl<T> Made<T> {
             n_in: 0,
             kept: Vec::new(),
             dropped: Vec::new(),
+            dropped_in_bulk: BTreeMap::new(),
+            counts: BTreeMap::new(),
         };
         for result in results {
             made.n_in += 1;
@@ -193,6 +205,7 @@ impl<'a> Run<'a> {
             journal,
             report,
             n_failed: 0,
+            needed_calls: BTreeMap::new(),
         })
     }
 
@@ -283,11 +296,16 @@ impl<'a> Run<'a> {
             file: stage.file.to_owned(),
             n_in: made.n_in,
             n_kept: made.kept.len(),
+            dropped: made.dropped_in_bulk.clone(),
+            counts: made.counts.clone(),
             requests: RequestCounts::of(&self.journal, stage.name),
             input_sha256,
             sha256: digest_of(&self.dir.join(stage.file))?,
             ..StageReport::default()
         };
+        if let Some(needed) = self.needed_calls.get(stage.name) {
+            done.counts.extend(needed.counts());
+        }
         for dropped in &made.dropped {
             *done.dropped.entry(dropped.reason.clone()).or_default() += 1;
         }
@@ -304,7 +322,12 @@ impl<'a> Run<'a> {
         self.write_file(REPORT_FILE, &bytes)
     }
 
-    fn write_lines<T: Serialize>(&self, name: &str, items: &[T]) -> Result<(), PipelineError> {
+    /// Writes a further file of the pipeline, a line of JSON for each item, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write_lines<T: Serialize>(&self, name: &str, items: &[T]) -> Result<(), PipelineError> {
         let mut bytes = Vec::new();
         for item in items {
             let path = self.dir.join(name);

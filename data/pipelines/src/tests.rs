@@ -295,6 +295,7 @@ fn a_budget_is_never_passed_and_a_larger_one_continues() {
         let limits = Limits {
             max_requests: Some(most),
             max_tokens: None,
+            max_api_calls: None,
         };
         let error = run(
             dir.path(),
@@ -313,6 +314,7 @@ fn a_budget_is_never_passed_and_a_larger_one_continues() {
         let limits = Limits {
             max_requests: None,
             max_tokens: Some(most),
+            max_api_calls: None,
         };
         let given = Given {
             limits,

@@ -22,6 +22,7 @@ mod compared;
 mod complexity;
 mod curves;
 mod error;
+mod graph;
 mod headline;
 mod number;
 mod page;
@@ -38,6 +39,7 @@ mod words;
 pub use compared::{RunsTable, compare_runs};
 pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
+pub use graph::{GraphEdge, render_graph};
 pub use page::render;
 pub use predictions::{RankedEvaluation, ranked_samples, samples_by_loss};
 pub use run::{

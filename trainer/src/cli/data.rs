@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{DataSlotArgs, OnMachine, examples};
+use super::{DataGoatArgs, DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -18,6 +18,10 @@ pub enum DataCommand {
     /// pipeline, with its two validations.
     #[command(after_help = examples::DATA_SLOT)]
     Slot(Box<OnMachine<DataSlotArgs>>),
+    /// Let a language model make trajectories of API documents: GOAT's data pipeline, whose calls are
+    /// executed.
+    #[command(after_help = examples::DATA_GOAT)]
+    Goat(Box<OnMachine<DataGoatArgs>>),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
     #[command(after_help = examples::IMPORT)]

@@ -152,6 +152,13 @@ Examples:
   tooltune data slot --output p --model runs/slot --rows 900 --stage check
   tooltune data slot --output p --model runs/slot --texts totto_dev.jsonl";
 
+pub(super) const DATA_GOAT: &str = "\
+Examples:
+  tooltune data goat documents.jsonl --output g --model runs/goat --dry-run
+  tooltune data goat d.jsonl --output g --endpoint http://gpu:8000/v1 --endpoint-model m
+  tooltune data goat d.jsonl --output g --model runs/goat --executor kind=canned \\
+    --executor responses=responses.jsonl";
+
 pub(super) const IMPORT: &str = "\
 Examples:
   tooltune data import openapi petstore.json --output documents.jsonl

@@ -112,6 +112,7 @@ impl Command {
             Self::Doctor(on) => Some(&on.machine),
             Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
             Self::Data(DataCommand::Slot(on)) => Some(&on.machine),
+            Self::Data(DataCommand::Goat(on)) => Some(&on.machine),
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)

@@ -121,3 +121,63 @@ pub struct DataSlotArgs {
     #[arg(long, default_value_t = 512)]
     pub verdict_tokens: usize,
 }
+
+/// `tooltune data goat documents.jsonl --output goat --endpoint http://localhost:8000/v1`
+#[derive(Debug, Args)]
+pub struct DataGoatArgs {
+    /// JSON Lines file of API documents.
+    pub documents: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub pipeline: PipelineArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub generator: GeneratorArgs,
+    /// A key of [goat.executor], which answers the calls, as in --executor kind=http --executor
+    /// base_url=URL; may be repeated. By default the invented APIs of `data synth goat` do.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub executor: Vec<String>,
+    /// sentence-transformers folder of the encoder that compares outputs with parameters.
+    #[arg(long, default_value = "models/all-minilm-l6-v2")]
+    pub retriever: PathBuf,
+    /// Least cosine of an edge; the paper takes 0.2, and 0.05 for RestBench.
+    #[arg(long, default_value_t = 0.2)]
+    pub threshold: f64,
+    /// Edges that the model is asked about, the most alike ones; all by default.
+    #[arg(long)]
+    pub max_edges: Option<usize>,
+    /// Fewest calls of a task.
+    #[arg(long, default_value_t = 2)]
+    pub min_calls: usize,
+    /// Most calls of a task.
+    #[arg(long, default_value_t = 4)]
+    pub max_calls: usize,
+    /// Most sub-graphs that are met before giving up.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub max_subgraphs: usize,
+    /// Tasks to draw, each of which may become a row.
+    #[arg(long, default_value_t = 1_000)]
+    pub rows: usize,
+    /// Calls of APIs that may be made, over all runs in this folder.
+    #[arg(long)]
+    pub max_api_calls: Option<usize>,
+    /// Share of the rows in dev.jsonl, at most.
+    #[arg(long, default_value_t = 0.05)]
+    pub dev_share: f64,
+    /// Share of the rows in test_seen.jsonl, at most: sub-graphs of their own, on the tools of
+    /// training.
+    #[arg(long, default_value_t = 0.1)]
+    pub seen_share: f64,
+    /// Share of the rows in test_unseen.jsonl, at most: each with a tool that no other split calls.
+    #[arg(long, default_value_t = 0.1)]
+    pub unseen_share: f64,
+    /// Temperature at which values are made up; everything else is asked for at 0.
+    #[arg(long, default_value_t = 0.7)]
+    pub temperature: f64,
+    /// Characters of a call's result in a prompt; what is longer is cut, and stays JSON.
+    #[arg(long, default_value_t = 4_000)]
+    pub output_limit: usize,
+    /// Tokens that a reply may have.
+    #[arg(long, default_value_t = 1_024)]
+    pub reply_tokens: usize,
+}

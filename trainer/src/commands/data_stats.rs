@@ -1,6 +1,7 @@
 //! Says how many, how long and how complex the rows of a file are (`data stats`).
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use tooltune_agents::pairs::read_pairs;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
     refuse_other_options(args, kind)?;
     let tables = match kind {
         FileKind::Slot => slot(args, tokens)?,
-        _ => tables(args, &of_kind(args, kind, tokens)?),
+        _ => tables(&args.file, &of_kind(args, kind, tokens)?),
     };
     if let Some(error) = failure.take() {
         return Err(Error::Usage(format!("{}: {error}", args.file.display())));
@@ -147,16 +148,12 @@ fn of_kind(
     })
 }
 
-fn tables(args: &StatsArgs, found: &FileStatistics) -> Vec<String> {
+/// What there is to say of a file.
+pub(super) fn tables(file: &Path, found: &FileStatistics) -> Vec<String> {
     let mut counts = found.counts.iter();
     let mut tables = Vec::new();
     if let Some(first) = counts.next() {
-        tables.push(format!(
-            "{} {} in {}",
-            first.n,
-            first.name,
-            args.file.display()
-        ));
+        tables.push(format!("{} {} in {}", first.n, first.name, file.display()));
     }
     let counts: Vec<String> = counts
         .map(|count| format!("{} {}", count.n, count.name))

@@ -10,6 +10,7 @@ mod asked;
 mod chat;
 mod compare;
 mod data;
+mod data_goat;
 mod data_graph;
 mod data_shapes;
 mod data_slot;
@@ -94,6 +95,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
         Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
+        Command::Data(DataCommand::Goat(on)) => data_goat::run(&on.args, &place),
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),

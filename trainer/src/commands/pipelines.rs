@@ -52,6 +52,7 @@ impl PipelineArgs {
         Limits {
             max_requests: self.max_requests,
             max_tokens: self.max_tokens,
+            max_api_calls: None,
         }
     }
 
@@ -240,19 +241,31 @@ fn table(header: &[&str]) -> Table {
 ///
 /// The terminal cannot be written to.
 pub(super) fn print_plan(args: &PipelineArgs, plans: &[StagePlan]) -> Result<(), Error> {
-    let mut shown = table(&["stage", "requests", "done", "prompt tokens", "reply tokens"]);
+    let calls_apis = plans.iter().any(|plan| plan.n_api_calls > 0);
+    let mut header = vec!["stage", "requests", "done", "prompt tokens", "reply tokens"];
+    if calls_apis {
+        header.push("calls of APIs");
+    }
+    let mut shown = table(&header);
     for plan in plans {
         let at_most = |n: usize| match plan.is_at_most {
             true => format!("at most {n}"),
             false => n.to_string(),
         };
-        shown.add_row([
+        let mut row = vec![
             plan.stage.to_owned(),
             at_most(plan.n_requests),
             plan.n_there.to_string(),
             at_most(plan.n_prompt_tokens),
             format!("at most {}", plan.n_max_tokens),
-        ]);
+        ];
+        if calls_apis {
+            row.push(match plan.n_api_calls {
+                0 => "0".to_owned(),
+                n => format!("at most {n}"),
+            });
+        }
+        shown.add_row(row);
     }
     print_line(&shown.trim_fmt())?;
     let sum = |of: fn(&StagePlan) -> usize| plans.iter().map(of).sum::<usize>();

@@ -94,9 +94,9 @@ fn verdict(text: &str) -> Result<Verdict, String> {
                 }
                 _ => String::new(),
             };
-            let said = value.get("supported").map(shown);
+            let said = value.get("supported");
             let said = said.ok_or("the reply has no \"supported\"")?;
-            return of_word(&said)
+            return reply::truth(said)
                 .map(|is_supported| Verdict {
                     is_supported,
                     unsupported,
@@ -107,7 +107,8 @@ fn verdict(text: &str) -> Result<Verdict, String> {
     };
     let tagged = text.rsplit_once("<validity>").map(|(_, rest)| rest);
     let tagged = tagged.map(|rest| rest.split("</validity>").next().unwrap_or(rest));
-    let is_supported = of_word(tagged.unwrap_or(text)).ok_or(words)?;
+    let said = Value::from(tagged.unwrap_or(text));
+    let is_supported = reply::truth(&said).ok_or(words)?;
     Ok(Verdict {
         is_supported,
         unsupported: String::new(),
@@ -118,15 +119,6 @@ fn shown(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn of_word(text: &str) -> Option<bool> {
-    let word = text.trim().trim_end_matches('.').to_lowercase();
-    match word.as_str() {
-        "true" | "yes" => Some(true),
-        "false" | "no" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What can be wrong with a graph or with what it is made of.
 
 use tooltune_rows::budgets::SUBGRAPH_NODES;
+use tooltune_rows::tools::ToolsError;
 use tooltune_suites::EncoderError;
 
 /// Why there is no graph, no sub-graph or no pair.
@@ -78,6 +79,17 @@ pub enum GraphError {
         /// The trajectory's id, or its position if it has none.
         trajectory: String,
     },
+    /// An edge by names that cannot be one.
+    #[error("{place}: {reason}")]
+    Named {
+        /// File and line, or the edge itself.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file of edges that cannot be read.
+    #[error(transparent)]
+    File(#[from] ToolsError),
     /// The sentence encoder failed.
     #[error(transparent)]
     Encoder(#[from] EncoderError),

@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_rows::batches::SeededRandom;
 
-pub(super) use render::{capitalise, contains_token};
+pub(super) use render::capitalise;
+pub use render::contains_token;
 pub(super) use values::{chance, pick, sample};
 
 /// Stream base of the rows; other uses of a seed have streams of their own.

@@ -194,7 +194,7 @@ impl Fact {
 }
 
 /// Whether `phrase` stands in `text` with no letter, digit or part of a number touching it.
-pub(crate) fn contains_token(text: &str, phrase: &str) -> bool {
+pub fn contains_token(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(start, _)| {
         let mut after = text[start + phrase.len()..].chars();
         let (next, second) = (after.next(), after.next());

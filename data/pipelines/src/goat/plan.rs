@@ -1,0 +1,248 @@
+//! What each stage would ask and call in a folder, before anything is sent.
+
+use std::path::Path;
+
+use tooltune_synth::graph::NamedEdge;
+
+use super::asking::{Given, shown_document};
+use super::items::{CalledTask, ParsedApi, Task};
+use super::{
+    CALLS, EXECUTE, FILTER, GRAPH, GoatPipeline, PARSE, QUERY, RESPONSE, STAGES, SUB_QUERIES,
+    SUBGRAPHS, calls, execute, graph, parse, prompts, words,
+};
+use crate::ask::StagePlan;
+use crate::error::PipelineError;
+use crate::generator::ModelInfo;
+use crate::journal::Journal;
+use crate::run::{all_settings, read_items};
+
+/// What a plan is made of.
+struct Planner<'a> {
+    pipeline: &'a GoatPipeline,
+    dir: &'a Path,
+    journal: Journal,
+    model: &'a dyn ModelInfo,
+    plans: Vec<StagePlan>,
+}
+
+/// The plan of each stage that asks: exactly for what is there, and at most for what is to come.
+pub(super) fn plan(
+    pipeline: &GoatPipeline,
+    dir: &Path,
+    model: &dyn ModelInfo,
+) -> Result<Vec<StagePlan>, PipelineError> {
+    let settings = all_settings(&pipeline.settings, &pipeline.prompts, model);
+    let mut planner = Planner {
+        journal: Journal::look(dir, &settings)?,
+        pipeline,
+        dir,
+        model,
+        plans: Vec::new(),
+    };
+    planner.graph_stages()?;
+    planner.task_stages()?;
+    Ok(planner.plans)
+}
+
+impl Planner<'_> {
+    fn given(&self) -> Given<'_> {
+        self.pipeline.given()
+    }
+
+    fn items<T: serde::de::DeserializeOwned>(
+        &self,
+        stage: &str,
+    ) -> Result<Option<Vec<T>>, PipelineError> {
+        read_items(self.dir, STAGES, stage)
+    }
+
+    fn exact(&mut self, stage: &'static str, asked: &[crate::ask::Asked]) {
+        let plan = StagePlan::of(stage, asked, &self.journal, self.model);
+        self.plans.push(plan);
+    }
+
+    /// A bound for a stage: so many requests by this prompt, beside whose frame there are so many
+    /// documents and results.
+    fn at_most(&mut self, stage: &'static str, bound: Bound) -> Result<(), PipelineError> {
+        let options = &self.pipeline.options;
+        let n_there = StagePlan::n_first(stage, &self.journal).min(bound.n_requests);
+        let n_left = bound.n_requests - n_there;
+        let mut frame = 0;
+        for name in bound.prompts {
+            let file = prompts::PROMPTS.iter().find(|file| file.name == *name);
+            let variables = file.map_or(&[][..], |file| file.variables);
+            let empty: Vec<(&str, &str)> = variables.iter().map(|name| (*name, "")).collect();
+            let text = self.pipeline.prompts.render(name, &empty)?;
+            frame = frame.max(self.model.count_tokens(&text));
+        }
+        let documents = self.pipeline.catalogue.iter();
+        let longest = documents
+            .map(|document| self.model.count_tokens(&shown_document(document)))
+            .max()
+            .unwrap_or(0);
+        // A character is a token at most, but for rare ones of several bytes.
+        let tokens = frame
+            + bound.n_documents * longest
+            + bound.n_results * options.output_limit
+            + bound.n_replies * options.reply_tokens;
+        let mut plan = StagePlan::at_most(stage, n_left, tokens, options.reply_tokens);
+        plan.n_requests = bound.n_requests;
+        plan.n_there = n_there;
+        plan.n_api_calls = bound.n_api_calls;
+        self.plans.push(plan);
+        Ok(())
+    }
+
+    /// Calls of APIs that a done stage has left to make: none.
+    fn done(&mut self, stage: &'static str) {
+        let n_there = StagePlan::n_first(stage, &self.journal);
+        let mut plan = StagePlan::at_most(stage, 0, 0, 0);
+        plan.n_requests = n_there;
+        plan.n_there = n_there;
+        plan.is_at_most = false;
+        self.plans.push(plan);
+    }
+
+    fn graph_stages(&mut self) -> Result<(), PipelineError> {
+        let asked = parse::questions(self.given(), &self.pipeline.prompts)?;
+        self.exact(PARSE, &asked);
+        let parsed: Option<Vec<ParsedApi>> = self.items(PARSE)?;
+        let edges: Option<Vec<NamedEdge>> = self.items(GRAPH)?;
+        let n_edges = match (&parsed, &edges) {
+            (Some(parsed), Some(edges)) => {
+                let asked = graph::questions(self.given(), edges, parsed, &self.pipeline.prompts)?;
+                self.exact(FILTER, &asked);
+                edges.len()
+            }
+            _ => {
+                let n_complete = graph::n_complete(&self.pipeline.catalogue);
+                let most = self.pipeline.options.max_edges.unwrap_or(usize::MAX);
+                let n_edges = n_complete.min(most);
+                let bound = Bound {
+                    n_requests: n_edges,
+                    prompts: &[prompts::FILTER],
+                    n_documents: 2,
+                    n_replies: 2,
+                    ..Bound::default()
+                };
+                self.at_most(FILTER, bound)?;
+                n_edges
+            }
+        };
+        let n_filtered = match self.items::<NamedEdge>(FILTER)? {
+            Some(edges) => edges.len(),
+            None => n_edges,
+        };
+        if self.items::<NamedEdge>(EXECUTE)?.is_some() {
+            self.done(EXECUTE);
+            return Ok(());
+        }
+        let bound = Bound {
+            n_requests: n_filtered.saturating_mul(execute::REQUESTS_PER_EDGE),
+            prompts: &[prompts::FIRST_CALL, prompts::NEXT_CALL, prompts::CHECK_CALL],
+            n_documents: 1,
+            n_results: 1,
+            n_replies: 1,
+            n_api_calls: n_filtered.saturating_mul(execute::CALLS_PER_EDGE),
+        };
+        self.at_most(EXECUTE, bound)
+    }
+
+    fn task_stages(&mut self) -> Result<(), PipelineError> {
+        let options = &self.pipeline.options;
+        let (most_rows, most_calls) = (options.rows, options.max_calls);
+        let tasks: Option<Vec<Task>> = self.items(SUBGRAPHS)?;
+        let called: Option<Vec<CalledTask>> = self.items(CALLS)?;
+        let n_tasks = tasks.as_ref().map_or(most_rows, Vec::len);
+        let n_calls = match &tasks {
+            Some(tasks) => tasks.iter().map(|task| task.apis.len()).sum(),
+            None => most_rows.saturating_mul(most_calls),
+        };
+        if called.is_some() {
+            self.done(CALLS);
+        } else {
+            let n_requests = match &tasks {
+                Some(tasks) => {
+                    let of_task = |task: &Task| calls::n_requests(task, self.given());
+                    tasks.iter().map(of_task).sum()
+                }
+                // The first call of a task takes one request, the others take two.
+                None => most_rows.saturating_mul((2 * most_calls).saturating_sub(1)),
+            };
+            let bound = Bound {
+                n_requests,
+                prompts: &[
+                    prompts::FIRST_CALL,
+                    prompts::FILL_CALL,
+                    prompts::COMPLETE_CALL,
+                ],
+                n_documents: 1,
+                n_results: most_calls,
+                n_replies: 1,
+                n_api_calls: n_calls,
+            };
+            self.at_most(CALLS, bound)?;
+        }
+        let given = self.pipeline.given();
+        let prompt_files = &self.pipeline.prompts;
+        match &called {
+            Some(tasks) => self.exact(
+                SUB_QUERIES,
+                &words::sub_queries(given, tasks, prompt_files)?,
+            ),
+            None => self.at_most(
+                SUB_QUERIES,
+                Bound {
+                    n_requests: n_calls,
+                    prompts: &[prompts::SUB_QUERY],
+                    n_documents: 1,
+                    n_results: most_calls,
+                    n_replies: 1,
+                    ..Bound::default()
+                },
+            )?,
+        }
+        let n_tasks = called.as_ref().map_or(n_tasks, Vec::len);
+        match self.items::<CalledTask>(SUB_QUERIES)? {
+            Some(tasks) => self.exact(QUERY, &words::queries(given, &tasks, prompt_files)?),
+            None => self.at_most(
+                QUERY,
+                Bound {
+                    n_requests: n_tasks,
+                    prompts: &[prompts::QUERY],
+                    n_replies: most_calls,
+                    ..Bound::default()
+                },
+            )?,
+        }
+        match self.items::<CalledTask>(QUERY)? {
+            Some(tasks) => self.exact(RESPONSE, &words::responses(given, &tasks, prompt_files)?),
+            None => self.at_most(
+                RESPONSE,
+                Bound {
+                    n_requests: n_tasks,
+                    prompts: &[prompts::RESPONSE],
+                    n_results: most_calls,
+                    n_replies: most_calls + 1,
+                    ..Bound::default()
+                },
+            )?,
+        }
+        Ok(())
+    }
+}
+
+/// The most that a stage may take.
+#[derive(Default)]
+struct Bound {
+    n_requests: usize,
+    /// The prompts, of which the longest counts.
+    prompts: &'static [&'static str],
+    /// Documents in a prompt.
+    n_documents: usize,
+    /// Results of calls in a prompt.
+    n_results: usize,
+    /// Replies of earlier requests in a prompt.
+    n_replies: usize,
+    n_api_calls: usize,
+}
