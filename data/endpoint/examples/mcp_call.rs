@@ -14,14 +14,21 @@ use tooltune_endpoint::{McpExecutor, McpOptions};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let command = std::env::args().skip(1).collect();
     let mut executor = McpExecutor::start(&McpOptions::new(command), Arc::default())?;
-    let names: Vec<String> = executor.catalogue().iter().map(|api| api.call_name()).collect();
+    let names: Vec<String> = executor
+        .catalogue()
+        .iter()
+        .map(|api| api.call_name())
+        .collect();
     println!("{}", json!(names));
     for line in std::io::stdin().lock().lines() {
         let call: Value = serde_json::from_str(&line?)?;
         let name = call["name"].as_str().ok_or("a call needs a name")?;
         let arguments: Map<String, Value> = serde_json::from_value(call["arguments"].clone())?;
         let result = executor.call(name, &arguments);
-        println!("{}", json!({"output": result.output, "exception": result.exception}));
+        println!(
+            "{}",
+            json!({"output": result.output, "exception": result.exception})
+        );
     }
     Ok(())
 }

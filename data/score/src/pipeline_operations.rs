@@ -77,7 +77,7 @@ pub(super) static TABLE: &[Operation] = &[
 fn no_graph(error: &GraphError) -> LineError {
     let kind = match error {
         GraphError::DuplicateName { .. } => "duplicate_node",
-        GraphError::BadEdge { .. } => "bad_edge",
+        GraphError::BadEdge { .. } | GraphError::Named { .. } | GraphError::File(_) => "bad_edge",
         GraphError::Cyclic { .. } => "cycle",
         GraphError::BadSizes { .. } => "bad_sizes",
         GraphError::TooManyEdges { .. }
