@@ -20,6 +20,7 @@ mod goat_pipeline;
 mod graphs;
 mod hub;
 mod interrupted;
+mod kills;
 mod mutations;
 mod not_files;
 mod parity;
