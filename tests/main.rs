@@ -29,6 +29,7 @@ mod planned_memory;
 mod planning;
 mod prompts;
 mod recipes;
+mod recordings;
 mod retriever;
 mod retriever_texts;
 mod runs;

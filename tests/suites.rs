@@ -69,7 +69,7 @@ pub(crate) fn workplace() -> Workplace {
 
 /// Trains SmolLM2 for some steps to make the same call again and again, which takes it seconds; more
 /// often than a loop goes on, so that nothing depends on whether it learns to stop.
-fn teach(workplace: &Workplace) {
+pub(crate) fn teach(workplace: &Workplace) {
     write_calls(workplace);
     workplace.write("teach.toml", learning("taught"));
     let train = "train teach.toml --set data.eval=[]";
@@ -95,7 +95,7 @@ pub(crate) fn learning(run: &str) -> String {
     config + "eval_strategy = \"no\"\n"
 }
 
-const TAUGHT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000012"];
+pub(crate) const TAUGHT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000012"];
 
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -103,12 +103,16 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn metrics(workplace: &Workplace, folder: &str) -> Value {
+pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
 /// Runs the program with variables of the environment.
-fn run_with(workplace: &Workplace, variables: &[(&str, &str)], arguments: &[&str]) -> Answer {
+pub(crate) fn run_with(
+    workplace: &Workplace,
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+) -> Answer {
     let mut command = tooltune();
     command.envs(variables.iter().copied());
     Answer::of(command.current_dir(workplace.folder()).args(arguments))
@@ -202,76 +206,6 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
         foreign.stderr.contains("GET /floods/{city}"),
         "{}",
         foreign.stderr
-    );
-}
-
-#[test]
-fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
-    let workplace = workplace();
-    teach(&workplace);
-    let server = TestServer::start(|request, number| match number {
-        0 => Response::json(503, &json!({"message": "busy"})),
-        _ => Response::json(
-            200,
-            &json!({"degrees": -3, "key": request.headers["x-key"]}),
-        ),
-    });
-    let executor = format!(
-        "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
-         headers = {{ X-Key = \"SKY_KEY\" }}\nrecord = \"kept/replay.jsonl\"\n",
-        server.url()
-    );
-    workplace.write("sky.toml", config(&executor));
-    let eval = |config: &'static str, output: &'static str| {
-        let eval = ["eval", config, "--suite", "restbench", "--output", output];
-        let eval: Vec<&str> = eval.into_iter().chain(TAUGHT).collect();
-        run_with(&workplace, &[("SKY_KEY", "s3cret-0123")], &eval).success()
-    };
-    eval("sky.toml", "busy");
-    // What a busy server says is no answer; the others are one call.
-    let recorded = workplace.read("kept/replay.jsonl");
-    let call = json!({"api_name": "GET /weather", "input": {"city": "Oslo"},
-        "output": {"degrees": -3, "key": "***"}, "exception": null});
-    assert_eq!(lines(&recorded), [call]);
-    eval("sky.toml", "served");
-    assert_eq!(workplace.read("kept/replay.jsonl"), recorded);
-    drop(server);
-    let replay = "[goat.executor]\nkind = \"replay\"\nrecorded = \"kept/replay.jsonl\"\n";
-    workplace.write("replay.toml", config(replay));
-    eval("replay.toml", "replayed");
-    assert_eq!(
-        metrics(&workplace, "replayed")["restbench"],
-        metrics(&workplace, "served")["restbench"]
-    );
-    let outcomes = |folder: &str| {
-        let rows = lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
-        rows.iter()
-            .map(|row| (row["outcome"]["calls"].clone(), row["score"].clone()))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(outcomes("replayed"), outcomes("served"));
-
-    // A file that is none is found before a model is loaded.
-    let text = config(replay).replace(
-        "kept/replay.jsonl\"\n",
-        "kept/replay.jsonl\"\nrecord = \"queries.json\"\n",
-    );
-    workplace.write("none.toml", text);
-    let refused = workplace.run([
-        "eval",
-        "none.toml",
-        "--suite",
-        "restbench",
-        "--output",
-        "none",
-    ]);
-    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
-    assert!(
-        refused
-            .stderr
-            .contains("goat.executor.record: queries.json"),
-        "{}",
-        refused.stderr
     );
 }
 
