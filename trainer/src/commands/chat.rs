@@ -286,6 +286,9 @@ impl Chat<'_> {
             return self.input.line(&format!("result of {}> ", call.name));
         };
         let result = executor.call(&call.name, &call.arguments);
+        if let Some(fault) = executor.fault() {
+            return Err(Error::Usage(fault));
+        }
         let text = match result.exception {
             Some(exception) => json!({ "error": exception }),
             None => result.output,
