@@ -281,3 +281,127 @@ fn executors_are_chosen_by_their_keys_and_what_is_wrong_is_said_before_anything_
     assert!(other.stderr.contains("executor was"), "{}", other.stderr);
     assert_eq!(server.received().len(), n_requests);
 }
+
+/// The labels of edges that the server knows to hold, as a file of settled edges.
+fn settled(dir: &TempDir) {
+    let edges = "data synth goat --rows 1 --output row.jsonl --edges edges.jsonl";
+    run(dir, &words(edges)).success();
+    let ours = |line: &&str| {
+        let edge: Value = serde_json::from_str(line).unwrap();
+        ["source", "target"].iter().all(|end| {
+            let tool = edge[end].as_str().unwrap().split('/').next().unwrap();
+            TOOLS.contains(&tool)
+        })
+    };
+    let all = std::fs::read_to_string(dir.path().join("edges.jsonl")).unwrap();
+    let ours: Vec<&str> = all.lines().filter(ours).collect();
+    std::fs::write(dir.path().join("edges.jsonl"), ours.join("\n")).unwrap();
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
+    let (dir, server) = (folder(), server());
+    settled(&dir);
+    let rest = "--global-functions --hold-out RoomKey --true-edges edges.jsonl";
+    let done = run(&dir, &command(&server, "out", rest)).success();
+    for part in [
+        "| edges   | kept | settled | right | precision | recall |",
+        "| execute |",
+        "test_unseen alone calls RoomKey",
+    ] {
+        assert!(done.contains(part), "{part}: {done}");
+    }
+    let made = files(&dir, "out");
+    let scores: Value = serde_json::from_str(&made["edge_scores.json"]).unwrap();
+    let precision: Vec<f64> = (0..4)
+        .map(|stage| scores[stage]["precision"].as_f64().unwrap())
+        .collect();
+    assert!(precision.is_sorted(), "{scores}");
+    assert!(precision[3] > 0.7, "{scores}");
+    let documents = std::fs::read_to_string(dir.path().join("documents.jsonl")).unwrap();
+    let n_documents = documents.lines().count();
+    assert_eq!(made["documents.jsonl"].lines().count(), n_documents + 2);
+
+    let seen = "--global-functions --seen-from out --rows 8 --seed 5";
+    let seen: Vec<String> = command(&server, "seen", "")
+        .into_iter()
+        .filter(|word| !["--threshold", "0.4", "--rows", "20"].contains(&word.as_str()))
+        .chain(words(seen))
+        .collect();
+    let done = run(&dir, &seen).success();
+    assert!(
+        done.contains("in test_seen.jsonl") && !done.contains("in train.jsonl"),
+        "{done}"
+    );
+    let rows = files(&dir, "seen")["test_seen.jsonl"].clone();
+    let learned = lines(&made["train.jsonl"]);
+    for row in lines(&rows) {
+        let earlier = learned.iter().find(|earlier| earlier["id"] == row["id"]);
+        let earlier = earlier.unwrap();
+        assert_eq!(row["subgraph"], earlier["subgraph"]);
+        assert_ne!(row["query"], earlier["query"]);
+    }
+
+    let file = "data goat review-file out/test_unseen.jsonl --output review.jsonl";
+    run(&dir, &words(file)).success();
+    let again = run(&dir, &words(file));
+    assert_eq!(again.status, Some(2), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("is there already"),
+        "{}",
+        again.stderr
+    );
+    let mut review = lines(&std::fs::read_to_string(dir.path().join("review.jsonl")).unwrap());
+    assert!(review.len() > 2);
+    for line in &mut review {
+        line["verdict"] = json!("accept");
+    }
+    review[0]["verdict"] = json!("reject");
+    review[0]["reason"] = json!("not natural");
+    review[1]["verdict"] = json!("edit");
+    review[1]["query"] = json!("What else?");
+    let text: Vec<String> = review.iter().map(Value::to_string).collect();
+    std::fs::write(dir.path().join("review.jsonl"), text.join("\n")).unwrap();
+    let apply = "data goat apply-review out/test_unseen.jsonl --documents out/documents.jsonl \
+                 --review review.jsonl --output bench.jsonl";
+    let done = run(&dir, &words(apply)).success();
+    assert!(
+        done.contains("1 edited, 1 rejected, 0 without a verdict"),
+        "{done}"
+    );
+    assert!(done.contains("rejected 1: not natural"), "{done}");
+    let bench = lines(&std::fs::read_to_string(dir.path().join("bench.jsonl")).unwrap());
+    assert_eq!(bench.len(), review.len() - 1);
+    assert_eq!(bench[0]["query"], "What else?");
+    // Both are what a suite reads.
+    let stats = "data stats bench.jsonl --documents out/documents.jsonl";
+    run(&dir, &words(stats)).success();
+
+    for (line, expected) in [
+        ("data goat", "<DOCUMENTS>"),
+        (
+            "data goat documents.jsonl --output o --model m --hold-out RoomKye",
+            "the tools are FerryLine",
+        ),
+        (
+            "data goat documents.jsonl --output o --model m --seen-from out --max-edges 3",
+            "cannot be used with",
+        ),
+        (
+            "data goat documents.jsonl --output o --model m --seen-from none",
+            "no run of `data goat`",
+        ),
+    ] {
+        let refused = run(&dir, &words(line));
+        assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(expected),
+            "{line}: {}",
+            refused.stderr
+        );
+    }
+}

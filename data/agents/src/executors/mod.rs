@@ -7,6 +7,7 @@
 
 mod arguments;
 mod canned;
+mod global;
 mod literal;
 mod replay;
 mod result;
@@ -14,6 +15,7 @@ mod result;
 use serde_json::{Map, Value};
 
 pub use canned::CannedExecutor;
+pub use global::{WithGlobalFunctions, global_functions, without_global_functions};
 pub use literal::container_literal;
 pub use replay::{ReplayExecutor, missing_argument, parameters_taken};
 pub use result::CallResult;

@@ -6,6 +6,7 @@ use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::tools::{ApiCatalogue, ApiDocument, cut_output};
 
 use super::GoatOptions;
+use super::earlier::Earlier;
 use crate::ask::Asked;
 use crate::error::PipelineError;
 use crate::generator::Prompt;
@@ -20,6 +21,8 @@ const SEED_CHARS: usize = 8;
 pub(super) struct Given<'a> {
     pub(super) options: &'a GoatOptions,
     pub(super) catalogue: &'a ApiCatalogue,
+    /// The run whose rows are made anew, if there is one.
+    pub(super) earlier: Option<&'a Earlier>,
 }
 
 /// How free a reply is.

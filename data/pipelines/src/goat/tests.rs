@@ -1,11 +1,12 @@
 //! The whole pipeline over the invented world, with a model that answers by rule.
 
+mod bench;
 mod oracle;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tooltune_agents::executors::CallResult;
 use tooltune_rows::json::{Style, dumps};
@@ -143,6 +144,9 @@ impl Work {
     fn options(&self) -> GoatOptions {
         GoatOptions {
             documents: self.dir.path().join("documents.jsonl"),
+            has_global_functions: false,
+            seen_from: None,
+            hold_out: Vec::new(),
             threshold: -0.05,
             max_edges: None,
             min_calls: 2,
@@ -170,12 +174,23 @@ impl Work {
         limits: Limits,
         only: Option<&str>,
     ) -> Result<GoatOutcome, PipelineError> {
+        self.run_with(self.options(), out, n_looks, limits, only)
+    }
+
+    fn run_with(
+        &self,
+        options: GoatOptions,
+        out: &str,
+        n_looks: usize,
+        limits: Limits,
+        only: Option<&str>,
+    ) -> Result<GoatOutcome, PipelineError> {
         let left = Cell::new(n_looks);
-        let pipeline = GoatPipeline::read(self.options(), None)?;
+        let pipeline = GoatPipeline::read(options, None)?;
         pipeline.run(GoatPlace {
             dir: &self.dir.path().join(out),
             generator: &self.model,
-            encoder: &HashEncoder,
+            encoder: Some(&HashEncoder),
             executor: &mut Counted {
                 world: GoatExecutor::new(),
                 calls: &self.calls,

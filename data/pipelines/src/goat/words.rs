@@ -119,16 +119,19 @@ pub(super) fn queries(
 /// Asks for the queries; of two that are alike, the first stays.
 pub(super) fn ask_queries(
     run: &mut Run<'_>,
+    given: Given<'_>,
     tasks: Vec<CalledTask>,
     asked: &[Asked],
 ) -> Result<Made<CalledTask>, PipelineError> {
     let read = |_: usize, text: &str| text_of(&object(text)?, "query");
     let replies = run.ask(QUERY, asked, &read)?;
-    let mut seen = HashSet::new();
+    let mut seen: HashSet<String> = match given.earlier {
+        Some(earlier) => earlier.queries.clone(),
+        None => HashSet::new(),
+    };
     let results = tasks.into_iter().zip(replies).map(|(mut called, query)| {
         let query = query?;
-        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-        if !seen.insert(words.join(" ")) {
+        if !seen.insert(normal(&query)) {
             let id = &called.task.id;
             return Err(Dropped::new(id, SAME_QUERY, excerpt(&query)));
         }
@@ -136,6 +139,12 @@ pub(super) fn ask_queries(
         Ok(called)
     });
     Ok(Made::of(results.collect::<Vec<_>>()))
+}
+
+/// A query without what does not tell it from others.
+pub(super) fn normal(query: &str) -> String {
+    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    words.join(" ")
 }
 
 /// A question for each task: the answer.

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tooltune_agents::executors::{CannedExecutor, Executor, ReplayExecutor};
+use tooltune_agents::executors::{
+    CannedExecutor, Executor, ReplayExecutor, WithGlobalFunctions, without_global_functions,
+};
 use tooltune_endpoint::{HttpExecutor, HttpOptions, McpError, McpExecutor, McpOptions};
 use tooltune_rows::tools::{ApiCatalogue, RequestBodies, import_openapi_operations_file};
 use tooltune_synth::goat::{self, GoatExecutor};
@@ -25,6 +27,16 @@ pub fn open_executor(
     config: &GoatConfig,
     catalogue: &ApiCatalogue,
 ) -> Result<Box<dyn Executor>, Error> {
+    let (others, has_global_functions) = without_global_functions(catalogue)?;
+    let executor = executor_of(config, &others)?;
+    Ok(match has_global_functions {
+        true => Box::new(WithGlobalFunctions::over(executor)),
+        false => executor,
+    })
+}
+
+/// The executor of all documents but those of the global functions.
+fn executor_of(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let executor = &config.executor;
     match executor.kind {
         ExecutorKind::Synthetic => {
