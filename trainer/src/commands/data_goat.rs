@@ -83,6 +83,9 @@ pub(super) fn run(args: &DataGoatArgs, place: &DeviceOption) -> Result<(), Error
         print_scores(&args.pipeline.output, &truth)?;
     }
     match &outcome.made {
+        Some(made) if args.seen_from.is_some() => {
+            show_rows(&args.pipeline.output, made, &catalogue)
+        }
         Some(made) => show(&args.pipeline.output, made, &catalogue),
         None => Ok(()),
     }
@@ -116,7 +119,8 @@ fn goat_settings(args: &DataGoatArgs) -> Result<GoatConfig, Error> {
     // Nothing is learned; a config has to say all the same of what, from what, and where to.
     let text = format!(
         "[model]\nmodel_name_or_path = \"-\"\n[lora]\n[train]\noutput_dir = \"-\"\n[eval]\n\
-         eval_strategy = \"no\"\n[data]\ntrain = [\"-\"]\n[goat]\ndocuments = {}\n",
+         eval_strategy = \"no\"\n[data]\ntrain = [\"-\"]\nformat = \"goat\"\n[goat]\n\
+         documents = {}\ndistractors = \"random\"\n",
         Value::from(args.documents.display().to_string())
     );
     let source = Source {
@@ -188,8 +192,14 @@ fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Err
     }))
 }
 
-/// Says what the rows are like, and draws the graph.
-fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+/// Says what the rows are like, and where they are if all are in one file.
+fn show_rows(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+    print_statistics(dir, made, catalogue)?;
+    let n = made.splits.test_seen.len();
+    print_line(&format!("rows: {n} in test_seen.jsonl"))
+}
+
+fn print_statistics(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
     let rows: Vec<Trajectory> = made
         .splits
         .named()
@@ -197,16 +207,20 @@ fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Err
         .flat_map(|(_, rows)| rows.iter().cloned())
         .collect();
     let file = dir.join(TRAJECTORIES_FILE);
-    if !rows.is_empty() {
-        let statistics = trajectory_statistics(&rows, Some(catalogue), None);
-        print_line(&data_stats::tables(&file, &statistics).join("\n"))?;
+    if rows.is_empty() {
+        return Ok(());
     }
-    let is_again = made.splits.train.is_empty() && made.n_pairs == 0;
+    let statistics = trajectory_statistics(&rows, Some(catalogue), None);
+    print_line(&data_stats::tables(&file, &statistics).join("\n"))
+}
+
+/// Says what the rows are like, and draws the graph.
+fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+    print_statistics(dir, made, catalogue)?;
     let splits: Vec<String> = made
         .splits
         .named()
         .iter()
-        .filter(|(_, rows)| !is_again || !rows.is_empty())
         .map(|(name, rows)| format!("{} in {name}.jsonl", rows.len()))
         .collect();
     print_line(&format!(
