@@ -2,11 +2,14 @@
 """What scripts/goat-from-documents measured, as a section of benchmarks/goat_from_documents.md.
 
     goat_from_documents.py oracle|local FOLDER SECONDS
+
+The folder has times.begin and times.end, which the shell's `times` wrote.
 """
 
 import datetime
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -113,12 +116,20 @@ def of_local(data: Path) -> str:
     return "\n\n".join(parts)
 
 
+def computed(path: Path) -> float:
+    """Seconds of user and system time of a shell's children, the second line of `times`."""
+    found = re.findall(r"(\d+)m([\d.]+)s", path.read_text().splitlines()[1])
+    return sum(60 * float(minutes) + float(seconds) for minutes, seconds in found)
+
+
 def main():
     kind, data, seconds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    spent = computed(data / "times.end") - computed(data / "times.begin")
     load = os.getloadavg()[2]
     where = (
         f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores of {cpu_name()} with a load of {load:.1f} in the last "
-        f"15 minutes: {seconds // 60} min {seconds % 60} s after the build (stages that were done before are not in it)."
+        f"15 minutes: {seconds // 60} min {seconds % 60} s after the build, {spent / 60:.1f} min of one core "
+        "(stages that were done before are not in it)."
     )
     titles = {"oracle": "An oracle generates", "local": "SmolLM2-135M generates under constraints"}
     text = of_oracle(data) if kind == "oracle" else of_local(data)

@@ -165,7 +165,8 @@ class Oracle:
         if path and "optional" not in parameter:
             reason = f"The {self.world.noun(parameter['kind'])} stands in the result at {path}."
             return {"reason": reason, "connectable": draw % MISSES != 0}
-        return {"reason": "Something of this kind may stand in the result.", "connectable": draw % HOPES == 0}
+        hopes = "optional" not in parameter and draw % HOPES == 0
+        return {"reason": "Something of this kind may stand in the result.", "connectable": hopes}
 
     def first_call(self, prompt, seed):
         return self.world.drawn(self.api(prompt), seed)

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tooltune_rows::tools::Trajectory;
 
 use super::asking::{
-    Freedom, Given, Question, object, shown_document, shown_json, text_of, texts_schema,
+    Freedom, Given, Question, object, object_schema, sentences_schema, shown_document, shown_json,
+    text_of,
 };
 use super::calls::results_of;
 use super::items::CalledTask;
@@ -23,9 +24,13 @@ const SAME_QUERY: &str = "its query stands in an earlier row";
 const UNUSABLE: &str = "training would refuse the row";
 const WITHOUT_FACTS: &str = "rows without facts, whose answer states no value of the last outputs";
 
-/// The schema of a thought and a text.
+/// The schema of a thought and a text, which may be long.
 fn thought_and(name: &'static str) -> Value {
-    texts_schema(&["thought", name])
+    let properties = [
+        ("thought".to_owned(), sentences_schema()),
+        (name.to_owned(), json!({"type": "string", "minLength": 1})),
+    ];
+    object_schema(properties.into_iter().collect(), &["thought", name])
 }
 
 /// A question for each call of each task.
