@@ -57,9 +57,20 @@ fn answered(oracle: &oracle::Oracle, body: &str) -> Response {
 
 fn command(server: &TestServer, output: &str, rest: &str) -> Vec<String> {
     let encoder = model("all-minilm-l6-v2");
+    let usual = [("--rows", "20"), ("--threshold", "0.4")];
+    let is_again = rest.contains("--seen-from");
+    let is_left = |(option, _): &&(&str, &str)| {
+        !rest.contains(option) && !(is_again && *option == "--threshold")
+    };
+    let usual: Vec<String> = usual
+        .iter()
+        .filter(is_left)
+        .map(|(option, value)| format!("{option} {value}"))
+        .collect();
     let line = format!(
-        "data goat documents.jsonl --output {output} --rows 20 --threshold 0.4 --retriever {} \
-         --endpoint {}/v1 --endpoint-model m --concurrency 4 {rest}",
+        "data goat documents.jsonl --output {output} {} --retriever {} --endpoint {}/v1 \
+         --endpoint-model m --concurrency 4 {rest}",
+        usual.join(" "),
         encoder.display(),
         server.url()
     );
@@ -79,7 +90,11 @@ fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            (name, text.replace(output, "OUT"))
+            // The title of the drawing names the folder.
+            (
+                name,
+                text.replace(&format!("the APIs of {output}"), "the APIs"),
+            )
         })
         .collect()
 }
@@ -327,12 +342,7 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     assert_eq!(made["documents.jsonl"].lines().count(), n_documents + 2);
 
     let seen = "--global-functions --seen-from out --rows 8 --seed 5";
-    let seen: Vec<String> = command(&server, "seen", "")
-        .into_iter()
-        .filter(|word| !["--threshold", "0.4", "--rows", "20"].contains(&word.as_str()))
-        .chain(words(seen))
-        .collect();
-    let done = run(&dir, &seen).success();
+    let done = run(&dir, &command(&server, "seen", seen)).success();
     assert!(
         done.contains("in test_seen.jsonl") && !done.contains("in train.jsonl"),
         "{done}"
@@ -381,27 +391,24 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     let stats = "data stats bench.jsonl --documents out/documents.jsonl";
     run(&dir, &words(stats)).success();
 
-    for (line, expected) in [
-        ("data goat", "<DOCUMENTS>"),
-        (
-            "data goat documents.jsonl --output o --model m --hold-out RoomKye",
-            "the tools are FerryLine",
-        ),
-        (
-            "data goat documents.jsonl --output o --model m --seen-from out --max-edges 3",
-            "cannot be used with",
-        ),
-        (
-            "data goat documents.jsonl --output o --model m --seen-from none",
-            "no run of `data goat`",
-        ),
+    assert!(
+        made["trajectories.jsonl"].contains("\"name\":\"global/compare\""),
+        "no row compares"
+    );
+    for (rest, expected) in [
+        ("--hold-out RoomKye", "the tools are FerryLine"),
+        ("--seen-from out --max-edges 3", "cannot be used with"),
+        ("--seen-from none", "no run of `data goat`"),
+        ("--true-edges documents.jsonl", "unknown field"),
     ] {
-        let refused = run(&dir, &words(line));
-        assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
+        let refused = run(&dir, &command(&server, "refused", rest));
+        assert_eq!(refused.status, Some(2), "{rest}: {}", refused.stderr);
         assert!(
             refused.stderr.contains(expected),
-            "{line}: {}",
+            "{rest}: {}",
             refused.stderr
         );
     }
+    let bare = run(&dir, &words("data goat"));
+    assert!(bare.stderr.contains("<DOCUMENTS>"), "{}", bare.stderr);
 }

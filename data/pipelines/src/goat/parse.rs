@@ -1,6 +1,6 @@
 //! The first stage: what each API takes and returns, in words (Figure 13).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tooltune_rows::tools::ApiDocument;
 
 use super::asking::{
@@ -91,6 +91,8 @@ fn parsed(document: &ApiDocument, text: &str) -> Result<ParsedApi, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
