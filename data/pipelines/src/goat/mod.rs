@@ -299,13 +299,16 @@ impl GoatPipeline {
     }
 }
 
+/// What the stages come to.
+type EdgesAndRows = (Vec<NamedEdge>, Vec<Trajectory>);
+
 /// The edges and the rows, once the last stage is done.
 fn stages_of(
     run: &mut Run<'_>,
     given: Given<'_>,
     encoder: Option<&dyn SentenceEncoder>,
     executor: &mut dyn Executor,
-) -> Result<Option<(Vec<NamedEdge>, Vec<Trajectory>)>, PipelineError> {
+) -> Result<Option<EdgesAndRows>, PipelineError> {
     let (tasks, edges) = match (given.earlier, encoder) {
         (Some(earlier), _) => {
             let GoatOptions { rows, seed, .. } = *given.options;

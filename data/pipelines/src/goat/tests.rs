@@ -253,13 +253,12 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
     );
     assert!(executed.0 > 0.7 && executed.1 > 0.5, "{executed:?}");
     let execute = outcome.report.of(EXECUTE).unwrap();
-    for reason in ["the second call failed"] {
-        assert!(
-            execute.dropped.contains_key(reason),
-            "{reason}: {:?}",
-            execute.dropped
-        );
-    }
+    let reason = "the second call failed";
+    assert!(
+        execute.dropped.contains_key(reason),
+        "{:?}",
+        execute.dropped
+    );
     // Two calls an edge at most, and each is made once whatever needs it.
     assert!(execute.counts["calls of APIs"] <= 2 * execute.n_in);
     assert!(work.calls.borrow().values().all(|(n, _)| *n == 1));
