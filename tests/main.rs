@@ -16,6 +16,7 @@ mod formats;
 mod from_elsewhere;
 mod generate;
 mod generation;
+mod goat_executors;
 mod goat_pipeline;
 mod graphs;
 mod hub;

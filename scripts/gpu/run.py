@@ -67,6 +67,7 @@ TEST_MODULES = [
     "bad_models",
     "signals",
     "pipelines",
+    "goat_executors",
     "hub",
     "faults",
 ]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{DataGoatArgs, DataSlotArgs, OnMachine, examples};
+use super::{DataGoatCommand, DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -21,7 +21,7 @@ pub enum DataCommand {
     /// Let a language model make trajectories of API documents: GOAT's data pipeline, whose calls are
     /// executed.
     #[command(after_help = examples::DATA_GOAT)]
-    Goat(Box<OnMachine<DataGoatArgs>>),
+    Goat(DataGoatCommand),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
     #[command(after_help = examples::IMPORT)]
@@ -201,6 +201,10 @@ pub struct SynthGoatArgs {
     /// JSON Lines file for the documents of all APIs, too; they are the same for every split.
     #[arg(long)]
     pub documents: Option<PathBuf>,
+    /// JSON Lines file for the dependencies between the APIs, too: each output and required parameter
+    /// that hold the same kind of value.
+    #[arg(long)]
+    pub edges: Option<PathBuf>,
 }
 
 /// Layouts of API documentation, and public data sets.

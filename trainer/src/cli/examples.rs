@@ -157,7 +157,18 @@ Examples:
   tooltune data goat documents.jsonl --output g --model runs/goat --dry-run
   tooltune data goat d.jsonl --output g --endpoint http://gpu:8000/v1 --endpoint-model m
   tooltune data goat d.jsonl --output g --model runs/goat --executor kind=canned \\
-    --executor responses=responses.jsonl";
+    --executor responses=responses.jsonl
+  tooltune data goat d.jsonl --output seen --endpoint http://gpu:8000/v1 --endpoint-model m \\
+    --seen-from g --rows 100";
+
+pub(super) const REVIEW_FILE: &str = "\
+Examples:
+  tooltune data goat review-file g/test_unseen.jsonl --output review.jsonl";
+
+pub(super) const APPLY_REVIEW: &str = "\
+Examples:
+  tooltune data goat apply-review g/test_unseen.jsonl --documents d.jsonl --review review.jsonl \\
+    --output bench.jsonl";
 
 pub(super) const IMPORT: &str = "\
 Examples:

@@ -2,6 +2,7 @@
 
 mod data;
 mod examples;
+mod goat;
 mod machine;
 mod pipelines;
 mod sandbox;
@@ -15,6 +16,7 @@ use std::str::FromStr;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
+pub use goat::*;
 pub use machine::*;
 pub use pipelines::*;
 pub use sandbox::*;
@@ -133,7 +135,7 @@ impl Command {
             Self::Doctor(on) => Some(&on.machine),
             Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
             Self::Data(DataCommand::Slot(on)) => Some(&on.machine),
-            Self::Data(DataCommand::Goat(on)) => Some(&on.machine),
+            Self::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => Some(&on.machine),
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)

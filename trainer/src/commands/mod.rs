@@ -19,6 +19,7 @@ mod evaluate;
 mod export;
 mod fetch;
 mod generate;
+mod goat_review;
 mod init;
 mod inspect;
 mod machine;
@@ -43,7 +44,9 @@ use std::path::Path;
 use burn::tensor::Device;
 use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::cli::{Cli, Command, ConfigArgs, DataCommand, MachineArgs, SynthCommand};
+use crate::cli::{
+    Cli, Command, ConfigArgs, DataCommand, DataGoatCommand, MachineArgs, SynthCommand,
+};
 use crate::config::{self, Config, LoadedConfig};
 use crate::device;
 use crate::error::Error;
@@ -95,7 +98,12 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
         Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
-        Command::Data(DataCommand::Goat(on)) => data_goat::run(&on.args, &place),
+        Command::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => {
+            data_goat::run(&on.args, &place)
+        }
+        Command::Data(DataCommand::Goat(DataGoatCommand::Rows(command))) => {
+            goat_review::run(&command)
+        }
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),

@@ -6,7 +6,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 const ODD: &str = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
 
 /// Configs that use settings of every table, with overrides.
-fn configs() -> [(&'static str, &'static [&'static str]); 13] {
+fn configs() -> [(&'static str, &'static [&'static str]); 14] {
     [
         (
             SLOT,
