@@ -3,7 +3,7 @@
 
     goat_from_documents.py oracle|local FOLDER SECONDS
 
-The folder has times.begin and times.end, which the shell's `times` wrote.
+The folder has times_KIND.begin and times_KIND.end, which the shell's `times` wrote.
 """
 
 import datetime
@@ -108,8 +108,9 @@ def of_oracle(data: Path) -> str:
 
 def of_local(data: Path) -> str:
     parts = [
-        "SmolLM2-135M-Instruct writes every reply under its JSON Schema: the documents of RoomKey and TownDesk, the 24 most alike edges, "
-        "at most 8 tasks. A model of this size is no generator of data; the table says what the stages make of it.",
+        "SmolLM2-135M-Instruct writes every reply under its JSON Schema: the documents of RoomKey, MoneyMill and ClockBox, the 60 "
+        "most alike edges, at most 12 tasks. A model of this size is no generator of data, and it cannot guess what exists in the invented "
+        "world; the tables say what the stages make of that.",
         edges(data / "local"),
         stages(data / "local"),
     ]
@@ -124,7 +125,7 @@ def computed(path: Path) -> float:
 
 def main():
     kind, data, seconds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    spent = computed(data / "times.end") - computed(data / "times.begin")
+    spent = computed(data / f"times_{kind}.end") - computed(data / f"times_{kind}.begin")
     load = os.getloadavg()[2]
     where = (
         f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores of {cpu_name()} with a load of {load:.1f} in the last "
