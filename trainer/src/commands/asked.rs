@@ -14,7 +14,7 @@ use tooltune_rows::text::{
 };
 use tooltune_rows::tools::read_text;
 
-use super::eprint_line;
+use super::{counted, eprint_line};
 use crate::base_model::BaseModel;
 use crate::cli::{GenerateArgs, TurnChoice};
 use crate::config::{Config, DataFormat, OnEmpty};
@@ -91,7 +91,14 @@ pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
             "{option} -: the standard input cannot be read: {error}"
         ))
     })?;
-    Ok(read.trim_end_matches(['\r', '\n']).to_owned())
+    let read = read.trim_end_matches(['\r', '\n']);
+    if read.is_empty() {
+        return Err(Error::Usage(format!(
+            "{option} -: the standard input is empty; pipe a text into the command, or write it behind \
+             {option}"
+        )));
+    }
+    Ok(read.to_owned())
 }
 
 /// A text that becomes JSON by a schema, asked for as training asks.
@@ -257,9 +264,9 @@ fn of_row(
             Some(turn) => vec![*turn],
             None => {
                 return Err(Error::Usage(format!(
-                    "{}: --turn {number}, and the row has {} turns of the assistant",
+                    "{}: --turn {number}, and the row has {} of the assistant",
                     row.id,
-                    turns.len()
+                    counted(turns.len(), "turn")
                 )));
             }
         },

@@ -206,6 +206,14 @@ fn eprint_line(text: &str) -> Result<(), Error> {
     }
 }
 
+/// So many of something, whose name takes an s where there are several.
+fn counted(n: usize, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
+}
+
 /// A table without lines.
 fn plain_table() -> Table {
     let mut table = Table::new();

@@ -49,6 +49,17 @@ pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> 
         let found = FoundRun::read(folder, name, &args.eval)?;
         runs.push(found.with_rows(place)?);
     }
+    for (run, folder) in runs.iter().zip(&folders) {
+        if run.samples.is_empty() && run.texts.is_empty() {
+            let folder = folder.display();
+            eprint_line(&format!(
+                "{folder}: no sample was measured one by one, and none is shown; `tooltune generate \
+                 {folder} --output {folder}/eval/best.jsonl` writes texts beside those of the rows, \
+                 `tooltune eval {folder} --output {folder}/eval/best` measures each row, and the next \
+                 report has them"
+            ))?;
+        }
+    }
     let page = render(&runs, metric_words)?;
     let beside = folders.first().map(|run| run.join("report.html"));
     let output = args.output.clone().or(beside).unwrap_or_default();

@@ -158,7 +158,14 @@ impl MetricSink for TerminalSink {
     fn record(&mut self, record: &Record) {
         let total = self.total_steps;
         let (step, loss, timing) = match record {
-            Record::Resumed(record) => return self.write(&resume_text(record, total)),
+            Record::Resumed(record) => {
+                // The bar begins where the run does.
+                self.moved(&Moved {
+                    step: record.step as f64,
+                    ..Moved::default()
+                });
+                return self.write(&resume_text(record, total));
+            }
             Record::Eval(record) => {
                 let text = eval_text(record, total, &self.chosen, self.evaluated.as_ref());
                 self.evaluated = Some(Evaluated {

@@ -83,8 +83,10 @@ impl Counts {
         let n = self.n_valid + self.n_invalid;
         let n_new = self.n_answers() - self.n_earlier;
         let mut first = format!(
-            "{n} rows: {} valid, {} not valid",
-            self.n_valid, self.n_invalid
+            "{}: {} valid, {} not valid",
+            rows(n),
+            self.n_valid,
+            self.n_invalid
         );
         if self.n_earlier > 0 {
             first.push_str(&format!("; {} answers were there already", self.n_earlier));
@@ -137,8 +139,15 @@ impl Counts {
     pub fn broken(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(
-            "{} rows cannot be read, such as {first}",
-            self.n_broken
+            "{} cannot be read, such as {first}",
+            rows(self.n_broken)
         ))
+    }
+}
+
+fn rows(n: usize) -> String {
+    match n {
+        1 => "1 row".to_owned(),
+        n => format!("{n} rows"),
     }
 }
