@@ -37,10 +37,7 @@ pub fn available_memory_bytes() -> Option<u64> {
         .zip(anonymous)
         .map(|(limit, used)| limit.saturating_sub(used));
     let of_space = address_space_left();
-    [of_machine, of_group, of_space]
-        .into_iter()
-        .flatten()
-        .min()
+    [of_machine, of_group, of_space].into_iter().flatten().min()
 }
 
 /// Bytes that this process may still map, where that is limited.

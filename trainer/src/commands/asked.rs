@@ -81,8 +81,13 @@ pub(super) fn asked(
     }
 }
 
-/// A text of the command line, or the standard input where it is a hyphen.
+/// A text of the command line, or the standard input where it is a hyphen; an empty one asks nothing.
 pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
+    if text.is_empty() && option != "--prompt" {
+        return Err(Error::Usage(format!(
+            "{option}: the text is empty, and there is nothing to ask"
+        )));
+    }
     if text != STANDARD_INPUT {
         return Ok(text.to_owned());
     }

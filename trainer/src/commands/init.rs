@@ -10,9 +10,7 @@ use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 use super::{eprint_line, print_line};
 use crate::budgets::CONFIG_BYTES;
 use crate::cli::{InitArgs, PresetName};
-use crate::config::foreign::{
-    Origin, arguments, rows_to_learn, toml_to_yaml, translate, words,
-};
+use crate::config::foreign::{Origin, arguments, rows_to_learn, toml_to_yaml, translate, words};
 use crate::config::{LoadedConfig, Preset, Source, table_names};
 use crate::error::Error;
 

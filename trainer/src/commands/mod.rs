@@ -50,7 +50,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, fitting_text};
+use crate::progress::{Progress, between_bars, counted, fitting_text};
 
 /// Runs one command to its end.
 ///
@@ -203,14 +203,6 @@ fn eprint_line(text: &str) -> Result<(), Error> {
             Err(Error::io(Path::new("standard error"), "write")(error))
         }
         _ => Ok(()),
-    }
-}
-
-/// So many of something, whose name takes an s where there are several.
-fn counted(n: usize, one: &str) -> String {
-    match n {
-        1 => format!("1 {one}"),
-        n => format!("{n} {one}s"),
     }
 }
 

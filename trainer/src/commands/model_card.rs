@@ -90,7 +90,10 @@ pub(super) fn model_card(
         let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
         line(
             &mut text,
-            &format!("| `{setting}` | {path} ({rows}sha256 {}) |", sums.join(", ")),
+            &format!(
+                "| `{setting}` | {path} ({rows}sha256 {}) |",
+                sums.join(", ")
+            ),
         );
     }
     metrics(&mut text, config, checkpoint)?;

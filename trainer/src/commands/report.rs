@@ -262,7 +262,7 @@ fn suites(
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
                 // Reports of agents hold their suite's table under its name.
-                metrics: metrics.get(suite).cloned().unwrap_or(metrics),
+                metrics: of_suite_alone(suite, metrics),
             });
         }
         if of_suite.iter().all(|result| result.step != Some(0)) {
@@ -279,6 +279,18 @@ fn suites(
     }
     results.extend(losses(checkpoints, best, metrics));
     Ok(results)
+}
+
+/// The suite's own table, with what its gold scores.
+fn of_suite_alone(suite: &str, metrics: Value) -> Value {
+    const CEILINGS: &str = "ceilings";
+    let Some(mut own) = metrics.get(suite).cloned() else {
+        return metrics;
+    };
+    if let (Some(own), Some(ceilings)) = (own.as_object_mut(), metrics.get(CEILINGS)) {
+        own.insert(CEILINGS.to_owned(), ceilings.clone());
+    }
+    own
 }
 
 /// The loss at step 0 and of each kept checkpoint, which the metrics file alone has.

@@ -6,6 +6,7 @@ use tooltune_kernels::{ComputeDtype, is_cpu};
 
 use crate::config::{self, CheckpointingMode, Config, GradientCheckpointing, LoraConfig};
 use crate::error::Error;
+use crate::progress::counted;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
 
@@ -22,7 +23,10 @@ const USUAL_SCALINGS: [f64; 2] = [0.1, 16.0];
 pub(super) fn device_text(config: &Config, device: &Device) -> String {
     let name = config.device;
     match is_cpu(device) {
-        true => format!("{name}, {} threads", rayon::current_num_threads()),
+        true => format!(
+            "{name}, {}",
+            counted(rayon::current_num_threads(), "thread")
+        ),
         false => name.to_string(),
     }
 }
@@ -106,7 +110,11 @@ pub(super) fn unusual_lines(config: &Config) -> Vec<String> {
         lines.extend(unusual("retriever.learning_rate", rate, usual));
         if let Some(lora) = &retriever.lora {
             let r = lora.r.max(1) as f64;
-            lines.extend(unusual_scaling("retriever.lora.lora_alpha", lora.lora_alpha, r));
+            lines.extend(unusual_scaling(
+                "retriever.lora.lora_alpha",
+                lora.lora_alpha,
+                r,
+            ));
         }
     }
     lines
@@ -210,10 +218,16 @@ mod tests {
             panic!("{both:?}");
         };
         assert!(
-            line.starts_with("lora.alpha_pattern.q_proj = 90000 scales the adapter by 1406.25, far above"),
+            line.starts_with(
+                "lora.alpha_pattern.q_proj = 90000 scales the adapter by 1406.25, far above"
+            ),
             "{line}"
         );
-        let rank = lines(&["lora.r=64", "lora.lora_alpha=64", "lora.rank_pattern.q_proj=1"]);
+        let rank = lines(&[
+            "lora.r=64",
+            "lora.lora_alpha=64",
+            "lora.rank_pattern.q_proj=1",
+        ]);
         assert!(rank[0].contains("lora.rank_pattern.q_proj = 1 and lora.lora_alpha = 64"));
     }
 }

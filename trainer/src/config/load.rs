@@ -281,7 +281,11 @@ fn read(path: &Path) -> Result<Source, ConfigError> {
     match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
         Ok(Ok(text)) => Ok(Source { name, text }),
         Ok(Err(error)) => Err(not_utf8(name, &error)),
-        Err(_) if path.is_dir() => Err(refused(name, "this is a folder, and it holds no run".to_owned(), "name the file of a config, or the folder of a run; `tooltune init` writes a config to begin with")),
+        Err(_) if path.is_dir() => Err(refused(
+            name,
+            "this is a folder, and it holds no run".to_owned(),
+            "name the file of a config, or the folder of a run; `tooltune init` writes a config to begin with",
+        )),
         Err(error) => Err(refused(
             name,
             format!("the config cannot be read: {error}"),

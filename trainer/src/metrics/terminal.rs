@@ -259,6 +259,7 @@ fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
         true if *step < total_steps => {
             format!("nothing to do: the run stopped early at step {step} of {total_steps}")
         }
+        true if total_steps == 1 => "nothing to do: its one step is done".to_owned(),
         true => format!("nothing to do: all {total_steps} steps are done"),
     }
 }

@@ -231,7 +231,10 @@ fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<()
     if refused.is_empty() {
         return Ok(());
     }
-    if changes.iter().all(|change| change.on_resume == OnResume::Shortens) {
+    if changes
+        .iter()
+        .all(|change| change.on_resume == OnResume::Shortens)
+    {
         return Err(Error::Usage(format!(
             "{} holds a run that is longer:\n{}\na run can be made longer, not shorter: bring this back, \
              or set train.output_dir to another folder",

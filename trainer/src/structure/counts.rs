@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::output::EarlierAnswer;
+use crate::progress::counted;
 
 /// What became of rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -84,7 +85,7 @@ impl Counts {
         let n_new = self.n_answers() - self.n_earlier;
         let mut first = format!(
             "{}: {} valid, {} not valid",
-            rows(n),
+            counted(n, "row"),
             self.n_valid,
             self.n_invalid
         );
@@ -140,14 +141,7 @@ impl Counts {
         let first = self.first_broken.as_ref()?;
         Some(format!(
             "{} cannot be read, such as {first}",
-            rows(self.n_broken)
+            counted(self.n_broken, "row")
         ))
-    }
-}
-
-fn rows(n: usize) -> String {
-    match n {
-        1 => "1 row".to_owned(),
-        n => format!("{n} rows"),
     }
 }

@@ -111,11 +111,17 @@ impl Entry {
 /// The tables of a result, outer ones first.
 pub(super) fn blocks(metrics: &Map<String, Value>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    add_blocks(metrics, "", &mut blocks);
+    let ceilings: Vec<(&str, f64)> = ceilings(metrics).collect();
+    add_blocks(metrics, "", &ceilings, &mut blocks);
     blocks
 }
 
-fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>) {
+fn add_blocks(
+    object: &Map<String, Value>,
+    title: &str,
+    ceilings: &[(&str, f64)],
+    blocks: &mut Vec<Block>,
+) {
     let path = |name: &str| match title {
         "" => cell(name),
         _ => format!("{title} / {}", cell(name)),
@@ -137,7 +143,7 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
             })),
             Value::Object(object) if !object.is_empty() && estimate(object).is_none() => {
                 let mut below = Vec::new();
-                add_blocks(object, &path(name), &mut below);
+                add_blocks(object, &path(name), ceilings, &mut below);
                 inner.push(below);
             }
             _ => measures.push(Measure {
@@ -146,10 +152,10 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
             }),
         }
     }
-    for (metric, value) in ceilings(object) {
-        let measure = measures.iter_mut().find(|one| one.name == metric);
+    for (metric, value) in ceilings {
+        let measure = measures.iter_mut().find(|one| one.name == *metric);
         if let Some(Entry::Number { ceiling, .. }) = measure.map(|one| &mut one.entry) {
-            *ceiling = Some(value);
+            *ceiling = Some(*value);
         }
     }
     if !measures.is_empty() {

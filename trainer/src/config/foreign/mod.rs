@@ -65,9 +65,14 @@ impl Commands {
             if script.or(module).is_some_and(|name| is_other(&name)) {
                 return Some(word.clone());
             }
-            let command = words.get(idx + 1).filter(|_| last(word, '/') == self.program);
+            let command = words
+                .get(idx + 1)
+                .filter(|_| last(word, '/') == self.program);
             let is_command = |next: &&String| next.starts_with(char::is_alphabetic);
-            if let Some(next) = command.filter(is_command).filter(|next| !self.done.contains(next)) {
+            if let Some(next) = command
+                .filter(is_command)
+                .filter(|next| !self.done.contains(next))
+            {
                 return Some(format!("{} {next}", self.program));
             }
         }
@@ -306,8 +311,16 @@ mod tests {
             (trl(json!({})), false, "all"),
             (trl(json!({})), true, "completion"),
             (trl(json!({"assistant_only_loss": false})), false, "all"),
-            (trl(json!({"assistant_only_loss": false})), true, "completion"),
-            (trl(json!({"assistant_only_loss": true})), false, "assistant"),
+            (
+                trl(json!({"assistant_only_loss": false})),
+                true,
+                "completion",
+            ),
+            (
+                trl(json!({"assistant_only_loss": true})),
+                false,
+                "assistant",
+            ),
             (trl(json!({"completion_only_loss": false})), true, "all"),
             (
                 trl(json!({"assistant_only_loss": true, "completion_only_loss": false})),
@@ -324,13 +337,19 @@ mod tests {
             let lines = translation.carried.iter().chain(&translation.left);
             let lines: Vec<&String> = lines.collect();
             let said = |line: &&&String| line.contains(&format!("mask.train_on = {learned:?}"));
-            assert!(lines.iter().any(|line| said(&line)), "{settings}: {lines:?}");
+            assert!(
+                lines.iter().any(|line| said(&line)),
+                "{settings}: {lines:?}"
+            );
             let untrue = |line: &&&String| line.contains("no value of mask.train_on");
             assert!(!lines.iter().any(|line| untrue(&line)), "{lines:?}");
         }
         let silent = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl", "lora_r": 8});
         let left = translated(silent, false).left;
-        assert!(left.iter().any(|line| line.starts_with("use_peft is not set")));
+        assert!(
+            left.iter()
+                .any(|line| line.starts_with("use_peft is not set"))
+        );
     }
 
     /// Settings that count steps are whole; shares of a run, which transformers takes, are said.
@@ -347,7 +366,11 @@ mod tests {
         assert!(found.settings["eval"].get("eval_steps").is_none());
         let line = "eval_steps = 0.1: a share of the run; eval.eval_steps counts optimizer steps, and \
                     its default stays";
-        assert!(found.left.iter().any(|left| left == line), "{:?}", found.left);
+        assert!(
+            found.left.iter().any(|left| left == line),
+            "{:?}",
+            found.left
+        );
     }
 
     #[test]

@@ -390,4 +390,3 @@ pub(super) fn shown(value: &Value) -> String {
         None => text,
     }
 }
-

@@ -67,7 +67,10 @@ impl Rules<'_> {
             let help = "name a folder of Hugging Face files or a GGUF file";
             self.missing("model.model_name_or_path", help);
         }
-        let hub_id = config.model.as_ref().and_then(|model| model.hub_id.as_deref());
+        let hub_id = config
+            .model
+            .as_ref()
+            .and_then(|model| model.hub_id.as_deref());
         if let Some(hub_id) = hub_id
             && let Err(error) = RepoName::new(RepoKind::Model, hub_id)
         {

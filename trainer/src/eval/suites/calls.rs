@@ -33,6 +33,7 @@ use crate::eval::generator::{GenerationRequest, Generator, PromptText};
 use crate::eval::prediction::{Prediction, read_predictions};
 use crate::eval::report_files::report_files;
 use crate::eval::saved::check_ids;
+use crate::progress::counted;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
@@ -152,10 +153,10 @@ impl CallsSuite {
             .filter(|turn| turn.item.gold.is_empty())
             .count();
         remarks.push(format!(
-            "calls: {} turns of {} rows are asked, with {n_calls} wanted calls; in {n_texts} of them \
-             a text is wanted",
-            turns.len(),
-            rows.len()
+            "calls: {} of {} are asked, with {n_calls} wanted calls; in {n_texts} of them a text is \
+             wanted",
+            counted(turns.len(), "turn"),
+            counted(rows.len(), "row")
         ));
         Ok(Self {
             turns,

@@ -172,9 +172,8 @@ impl EvalConfig {
         let tables = config.suite_tables();
         let own = |suite: &Suite| {
             let mut tables = tables.iter();
-            let own = tables.find(|one| {
-                one.suite == *suite && one.or_default().longest_answer().is_some()
-            });
+            let own = tables
+                .find(|one| one.suite == *suite && one.or_default().longest_answer().is_some());
             own.map_or_else(
                 || COMMON.to_owned(),
                 |one| format!("{}.max_new_tokens", one.path()),
