@@ -11,6 +11,7 @@ mod comparisons;
 mod exports;
 mod fault_sweep;
 mod faults;
+mod first_hour;
 mod flat;
 mod formats;
 mod from_elsewhere;

@@ -540,6 +540,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_file_in_a_folder_that_is_not_there_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nowhere/x.toml");
+        for written in [create_file(&file, b"x"), write_atomic(&file, b"x")] {
+            let said = written.unwrap_err().to_string();
+            assert!(said.contains("its folder is not there: make it"), "{said}");
+            assert!(!said.contains("untouched"), "{said}");
+        }
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_an_error_that_tells_path_and_bytes() {

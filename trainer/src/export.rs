@@ -144,14 +144,15 @@ fn at_step(run: &Path, step: u64) -> Result<PathBuf, Error> {
     }
 }
 
-fn no_checkpoint(run: &Path, wanted: &str, listed: &[Checkpoint]) -> Error {
+/// The refusal of a checkpoint that a run does not have.
+pub(crate) fn no_checkpoint(run: &Path, wanted: &str, listed: &[Checkpoint]) -> Error {
     let steps: Vec<String> = listed.iter().map(|one| one.step.to_string()).collect();
     let there = match steps.as_slice() {
         [] => "it has none".to_owned(),
         steps => format!("it has those of the steps {}", steps.join(", ")),
     };
     Error::Usage(format!(
-        "{wanted}: there is no such checkpoint in {}, and no such folder here; {there}",
+        "{wanted}: there is no such checkpoint in {}; {there}",
         run.display()
     ))
 }

@@ -80,6 +80,14 @@ pub fn print(line: &str) {
     });
 }
 
+/// So many of something, whose name takes an s where there are several.
+pub(crate) fn counted(n: usize, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
+}
+
 /// Standard error between the bars, for what writes whole lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BetweenBars;
@@ -290,7 +298,7 @@ impl Fetching {
     pub fn summary(&self) -> Option<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, megabytes) = (state.n_files, state.bytes as f64 / 1e6);
-        (n > 0).then(|| format!("{n} files, {megabytes:.1} MB"))
+        (n > 0).then(|| format!("{}, {megabytes:.1} MB", counted(n, "file")))
     }
 }
 
@@ -414,7 +422,10 @@ impl RowsProgress {
         }
         self.next_sign = now + ROWS_LINE_EVERY;
         let seconds = now.duration_since(self.started).as_secs();
-        Some(format!("{} rows prepared in {seconds} s", self.n_rows))
+        Some(format!(
+            "{} prepared in {seconds} s",
+            counted(self.n_rows as usize, "row")
+        ))
     }
 }
 

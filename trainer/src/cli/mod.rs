@@ -97,7 +97,7 @@ pub enum Command {
     /// Fetch models and rows of the Hugging Face hub, for machines without a network.
     #[command(after_help = examples::FETCH)]
     Fetch(FetchArgs),
-    /// Write logits or embeddings of fixed texts, for comparison with another implementation.
+    /// Compare an export with its checkpoint, or write logits or embeddings for another comparison.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
     /// Make and measure data.
@@ -199,7 +199,7 @@ pub struct InitArgs {
 /// A config file and the settings that replace its own.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// TOML file, or YAML if its name ends in .yaml or .yml.
+    /// TOML file, YAML if its name ends in .yaml or .yml, or the folder of a run, whose config is taken.
     pub config: PathBuf,
     /// Replace a setting, as in --set train.learning_rate=2e-4; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -258,7 +258,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Where to begin: auto (the newest checkpoint, if any), never, or a checkpoint of the run.
+    /// Where to begin: auto (the newest checkpoint, if any), never, best, or a checkpoint of the run by
+    /// its step, such as 20, its name or its path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
 }

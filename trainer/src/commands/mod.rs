@@ -53,7 +53,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, columns, fitting_text};
+use crate::progress::{Progress, between_bars, columns, counted, fitting_text};
 
 /// Runs one command to its end.
 ///

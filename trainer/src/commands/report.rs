@@ -49,6 +49,17 @@ pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> 
         let found = FoundRun::read(folder, name, &args.eval)?;
         runs.push(found.with_rows(place)?);
     }
+    for (run, folder) in runs.iter().zip(&folders) {
+        if run.samples.is_empty() && run.texts.is_empty() {
+            let folder = folder.display();
+            eprint_line(&format!(
+                "{folder}: no sample was measured one by one, and none is shown; `tooltune generate \
+                 {folder} --output {folder}/eval/best.jsonl` writes texts beside those of the rows, \
+                 `tooltune eval {folder} --output {folder}/eval/best` measures each row, and the next \
+                 report has them"
+            ))?;
+        }
+    }
     let page = render(&runs, metric_words)?;
     let beside = folders.first().map(|run| run.join("report.html"));
     let output = args.output.clone().or(beside).unwrap_or_default();
@@ -251,7 +262,7 @@ fn suites(
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
                 // Reports of agents hold their suite's table under its name.
-                metrics: metrics.get(suite).cloned().unwrap_or(metrics),
+                metrics: of_suite_alone(suite, metrics),
             });
         }
         if of_suite.iter().all(|result| result.step != Some(0)) {
@@ -268,6 +279,18 @@ fn suites(
     }
     results.extend(losses(checkpoints, best, metrics));
     Ok(results)
+}
+
+/// The suite's own table, with what its gold scores.
+fn of_suite_alone(suite: &str, metrics: Value) -> Value {
+    const CEILINGS: &str = "ceilings";
+    let Some(mut own) = metrics.get(suite).cloned() else {
+        return metrics;
+    };
+    if let (Some(own), Some(ceilings)) = (own.as_object_mut(), metrics.get(CEILINGS)) {
+        own.insert(CEILINGS.to_owned(), ceilings.clone());
+    }
+    own
 }
 
 /// The loss at step 0 and of each kept checkpoint, which the metrics file alone has.

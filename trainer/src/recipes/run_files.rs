@@ -223,13 +223,24 @@ fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<()
     // A run that kept no day has rendered with each day's own.
     let date = &mut earlier.data.template_date;
     *date = date.or(config.data.template_date);
-    let refused: Vec<String> = diff(&earlier, config)
-        .into_iter()
-        .filter(|change| change.on_resume == OnResume::Refused)
-        .map(|change| line(&change))
+    let changes = diff(&earlier, config).into_iter();
+    let changes: Vec<Change> = changes
+        .filter(|change| matches!(change.on_resume, OnResume::Refused | OnResume::Shortens))
         .collect();
+    let refused: Vec<String> = changes.iter().map(line).collect();
     if refused.is_empty() {
         return Ok(());
+    }
+    if changes
+        .iter()
+        .all(|change| change.on_resume == OnResume::Shortens)
+    {
+        return Err(Error::Usage(format!(
+            "{} holds a run that is longer:\n{}\na run can be made longer, not shorter: bring this back, \
+             or set train.output_dir to another folder",
+            run_dir.display(),
+            refused.join("\n")
+        )));
     }
     Err(Error::Usage(format!(
         "{} holds a run of another config:\n{}\nset train.output_dir to another folder, or bring \

@@ -481,7 +481,7 @@ fn reasons(dropped: &[DroppedRow]) -> String {
 ///
 /// # Errors
 ///
-/// - the template refuses the prompt
+/// - the template refuses the prompt, or shows nothing of its tools or documents
 /// - the tokens begin with two begin-of-sequence tokens
 pub fn prompt_ids(
     row: &Row,
@@ -489,7 +489,8 @@ pub fn prompt_ids(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<u32>, DataError> {
     template
-        .render_answer_prompt(&row.conversation)
+        .must_show_lists(&row.conversation)
+        .and_then(|()| template.render_answer_prompt(&row.conversation))
         .and_then(|text| encode(&text, template, tokenizer))
         .map(|encoded| encoded.ids)
         .map_err(|error| error.at(&row.id))

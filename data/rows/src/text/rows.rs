@@ -67,8 +67,18 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// As [`SlotPrompt::render`].
+    /// As [`SlotPrompt::render`]; a schema that cannot be used.
     pub fn asking(
+        id: &str,
+        input_text: String,
+        json_schema: Value,
+        prompt: &SlotPrompt,
+    ) -> Result<Self, DataError> {
+        GoldCheck::default().check_schema(&json_schema)?;
+        Self::asking_as_it_is(id, input_text, json_schema, prompt)
+    }
+
+    fn asking_as_it_is(
         id: &str,
         input_text: String,
         json_schema: Value,
@@ -270,7 +280,8 @@ impl RowReader {
         }
         let gold = match fields.remove("gold") {
             None if !self.has_golds => {
-                return Row::asking(id, input_text, json_schema, &self.slot_prompt);
+                self.gold_check.check_schema(&json_schema)?;
+                return Row::asking_as_it_is(id, input_text, json_schema, &self.slot_prompt);
             }
             gold => gold.ok_or_else(|| missing("gold", NEEDED))?,
         };

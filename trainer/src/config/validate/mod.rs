@@ -7,6 +7,7 @@ mod eval;
 
 use tooltune_agents::Distractors;
 use tooltune_checkpoints::adapter::TargetModules;
+use tooltune_hub::{RepoKind, RepoName};
 
 use super::did_you_mean;
 use super::enums::{
@@ -65,6 +66,17 @@ impl Rules<'_> {
             }
             let help = "name a folder of Hugging Face files or a GGUF file";
             self.missing("model.model_name_or_path", help);
+        }
+        let hub_id = config
+            .model
+            .as_ref()
+            .and_then(|model| model.hub_id.as_deref());
+        if let Some(hub_id) = hub_id
+            && let Err(error) = RepoName::new(RepoKind::Model, hub_id)
+        {
+            let help = "write the name of the base on the Hugging Face hub, such as \
+                        \"Qwen/Qwen3-0.6B\", or delete this line";
+            self.report("model.hub_id", error.to_string(), help);
         }
         if self.has_model || self.findings.is_read("data") {
             let help = "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]";
