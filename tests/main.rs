@@ -20,6 +20,7 @@ mod goat_pipeline;
 mod graphs;
 mod hub;
 mod interrupted;
+mod model_families;
 mod mutations;
 mod not_files;
 mod parity;

@@ -54,6 +54,7 @@ TEST_MODULES = [
     "formats",
     "commands",
     "exports",
+    "model_families",
     "said_twice",
     "planned_memory",
     "planning",

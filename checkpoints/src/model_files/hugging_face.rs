@@ -11,6 +11,7 @@ use super::tokenizer_files::TokenizerFiles;
 use super::{ModelFiles, TokenizerSource, rope};
 use crate::budgets::{JSON_BYTES, TEMPLATE_BYTES};
 use crate::error::CheckpointError;
+use crate::families::Family;
 use crate::regular_file;
 use crate::weights::Weights;
 
@@ -51,10 +52,17 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     })
 }
 
-/// The fields of a `config.json`, rotary settings in one spelling.
+/// The fields of a `config.json`, rotary settings in one spelling; a family whose head is the embedding
+/// where the file says nothing of it says so.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let mut config = object(path)?;
     rope::normalise(path, &mut config)?;
+    let family = config.get("model_type").and_then(Value::as_str);
+    let family = family.and_then(Family::of_model_type);
+    if family.is_some_and(|family| family.config.absent_tie) {
+        let tie = "tie_word_embeddings".to_owned();
+        config.entry(tie).or_insert(Value::Bool(true));
+    }
     Ok(config)
 }
 

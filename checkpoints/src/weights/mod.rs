@@ -91,6 +91,8 @@ struct StoredTensor {
     shape: Vec<usize>,
     encoding: Encoding,
     row_order: RowOrder,
+    /// Subtracted from each value.
+    excess: f32,
 }
 
 /// The tensors of a model on disk, by Hugging Face name.
@@ -149,7 +151,10 @@ impl Weights {
         let tensor = self.stored(name)?;
         let source = &self.files[tensor.file_idx];
         let format = self.format(name, tensor)?;
-        let values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        if tensor.excess != 0.0 {
+            values.iter_mut().for_each(|value| *value -= tensor.excess);
+        }
         Ok(HostTensor {
             values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),

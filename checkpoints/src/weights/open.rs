@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::encoding::Encoding;
-use super::gguf::{ARCHITECTURE, GgufFile, ROPE_FREQS};
+use super::gguf::{ARCHITECTURE, GgufFile, ROPE_TENSORS};
 use super::head_counts::HeadCounts;
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor, Weights, safetensors_header};
@@ -75,10 +75,11 @@ impl Weights {
         let family = family.unwrap_or(&LLAMA);
         let mut by_name = BTreeMap::new();
         for tensor in tensors {
-            if tensor.name == ROPE_FREQS {
+            if ROPE_TENSORS.contains(&tensor.name.as_str()) {
                 continue;
             }
             let name = family.hugging_face_tensor(&tensor.name);
+            let is_norm = tensor.name.ends_with("_norm.weight");
             let row_order = match heads {
                 Some(heads) => heads.order(source.path(), &name, &tensor.shape)?,
                 None => RowOrder::AsIs,
@@ -89,6 +90,11 @@ impl Weights {
                 shape: tensor.shape,
                 encoding: Encoding::Read(tensor.format),
                 row_order,
+                excess: if is_norm {
+                    family.gguf.norm_offset
+                } else {
+                    0.0
+                },
             };
             if by_name.insert(name, stored).is_some() {
                 let at = format!("tensor {}", tensor.name);

@@ -6,8 +6,10 @@ pub mod decoder;
 pub mod families;
 mod foreign_keys;
 pub mod kv_cache;
+pub mod layers;
 pub mod load;
 pub mod minilm;
+pub mod rotary;
 
 pub use config::DecoderConfig;
 pub use decoder::{BatchContext, Decoder};
