@@ -1,12 +1,15 @@
 //! Each model family against transformers and PEFT, from the fixtures of `scripts/fixtures/tiny_models.py`.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::DType;
+use serde_json::{Value, json};
 use tooltune::models::DecoderConfig;
 use tooltune_checkpoints::adapter::{
     GgufBase, load_adapter, peft_rules, read_gguf_adapter, write_gguf_adapter,
 };
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
 use tooltune_kernels::ComputeDtype;
 
 use super::backward::{check_gradients, check_pieces};
@@ -131,4 +134,52 @@ fn an_adapter_survives(family: &str) {
     let read = read_gguf_adapter(&path, base.architecture).unwrap();
     assert_eq!(read.tensors, adapter.tensors);
     assert_eq!(read.scalings, scalings);
+}
+
+/// A model that reads pictures, too, whose language model is that of a fixture.
+fn with_pictures(family: &str, whole: &str, [prefix, head]: [&str; 2]) {
+    let folder = fixture(&format!("models/{family}"));
+    let text = std::fs::read(folder.join("config.json")).unwrap();
+    let text: Value = serde_json::from_slice(&text).unwrap();
+    let config = json!({"model_type": whole, "text_config": text, "vision_config": {},
+        "tie_word_embeddings": true});
+    let weights = Weights::open(&folder).unwrap();
+    let mut tensors: BTreeMap<String, HostTensor> = weights
+        .names()
+        .map(|name| {
+            let whole = match name.strip_prefix("model.") {
+                Some(rest) => format!("{prefix}{rest}"),
+                None => format!("{head}{name}"),
+            };
+            (whole, weights.read_f32(name).unwrap())
+        })
+        .collect();
+    let seen = HostTensor {
+        shape: vec![2],
+        values: vec![1.0; 2],
+    };
+    for of_pictures in [
+        "vision_tower.x.weight",
+        "model.multi_modal_projector.y.weight",
+    ] {
+        tensors.insert(of_pictures.to_owned(), seen.clone());
+    }
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("config.json"), config.to_string()).unwrap();
+    write_tensors(&place.path().join("model.safetensors"), &tensors).unwrap();
+    let weights = Weights::open(place.path()).unwrap();
+    assert_eq!(weights.n_of_pictures(), 2);
+    let decoder = load_base(place.path());
+    check_logits(family, &decoder, Quantity::Logits.bound());
+}
+
+#[test]
+fn the_language_model_of_one_that_reads_pictures_is_read_alone() {
+    for names in [
+        ["model.language_model.", ""],
+        ["language_model.model.", "language_model."],
+    ] {
+        with_pictures("ministral3", "mistral3", names);
+        with_pictures("gemma3_text", "gemma3", names);
+    }
 }

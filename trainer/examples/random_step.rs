@@ -29,7 +29,7 @@ use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, StackedLinear};
+use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 
 type Failure = Box<dyn std::error::Error>;

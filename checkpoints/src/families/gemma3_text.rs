@@ -2,7 +2,7 @@
 
 use super::qwen3::{KEY_NORM, QUERY_NORM};
 use super::{
-    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
+    Absent, AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
     LayerRules, ModuleName, Multipliers, RotaryRules, llama,
 };
 
@@ -17,6 +17,13 @@ pub const GEMMA3_TEXT: Family = Family {
     config: ConfigRules {
         hidden_act: "gelu_pytorch_tanh",
         absent_key_value_heads: Some(4),
+        // Gemma 3's own files leave these out.
+        absent: &[
+            ("num_attention_heads", Absent::Count(8)),
+            ("vocab_size", Absent::Count(262_208)),
+            ("max_position_embeddings", Absent::Count(131_072)),
+            ("rms_norm_eps", Absent::Number(1e-6)),
+        ],
         absent_head_dim: Some(256),
         absent_tie: true,
         layers: LayerRules::AllButEach(6),

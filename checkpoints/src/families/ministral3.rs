@@ -2,6 +2,7 @@
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, LayerRules,
+    RotaryRules,
 };
 
 /// Ministral 3, `Ministral3ForCausalLM`.
@@ -16,6 +17,10 @@ pub const MINISTRAL3: Family = Family {
         absent_key_value_heads: Some(8),
         absent_head_dim: Some(128),
         layers: LayerRules::IfGiven,
+        rotary: RotaryRules {
+            must_be_said: true,
+            ..LIKE_LLAMA.rotary
+        },
         ..LIKE_LLAMA
     },
     auto_tokenizer: AutoTokenizer::OfFile,

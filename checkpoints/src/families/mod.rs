@@ -72,6 +72,8 @@ pub struct ConfigRules {
     /// Key and value heads where `num_key_value_heads` is absent; `None` means one for each query
     /// head, as `null` does in every family.
     pub absent_key_value_heads: Option<usize>,
+    /// Other numbers that an absent key means.
+    pub absent: &'static [(&'static str, Absent)],
     /// Size of a head where `head_dim` is absent; `None` means `hidden_size / num_attention_heads`.
     pub absent_head_dim: Option<usize>,
     /// Whether the head is the embedding where `tie_word_embeddings` is absent.
@@ -90,10 +92,30 @@ pub struct ConfigRules {
     pub own_keys: &'static [&'static str],
 }
 
+/// What an absent key means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Absent {
+    /// A count.
+    Count(usize),
+    /// Another number.
+    Number(f64),
+}
+
+impl Absent {
+    /// The same as JSON.
+    pub(crate) fn value(self) -> Value {
+        match self {
+            Self::Count(count) => count.into(),
+            Self::Number(number) => number.into(),
+        }
+    }
+}
+
 /// What `config.json` means for Llama; other families say in what they differ.
 const LIKE_LLAMA: ConfigRules = ConfigRules {
     hidden_act: "silu",
     absent_key_value_heads: None,
+    absent: &[],
     absent_head_dim: None,
     absent_tie: false,
     absent_attention_bias: false,
@@ -102,6 +124,7 @@ const LIKE_LLAMA: ConfigRules = ConfigRules {
         theta: DEFAULT_ROPE_THETA,
         local_theta: None,
         partial: false,
+        must_be_said: false,
         original_context: None,
     },
     multipliers: Multipliers::None,
@@ -152,6 +175,8 @@ pub struct RotaryRules {
     pub local_theta: Option<f64>,
     /// Whether `partial_rotary_factor` counts.
     pub partial: bool,
+    /// Whether the file must say how: an absent `rope_parameters` means a scaling that no file writes.
+    pub must_be_said: bool,
     /// Where `original_max_position_embeddings` at the top of the file counts: what it is where it is
     /// absent.
     pub original_context: Option<usize>,

@@ -256,3 +256,63 @@ fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::error::CheckpointError;
+    use crate::gguf_writer::GgufWriter;
+    use crate::model_files::ModelFiles;
+
+    fn open_gguf(gguf: GgufWriter) -> Result<Value, CheckpointError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        gguf.write(&path);
+        Ok(ModelFiles::open(&path)?.config)
+    }
+
+    #[test]
+    fn what_a_family_alone_says_stands_in_its_config() {
+        let config = |gguf: GgufWriter| open_gguf(gguf).unwrap();
+        let granite = GgufWriter::tiny("granite")
+            .f32("granite.attention.scale", 0.25)
+            .f32("granite.embedding_scale", 12.0)
+            .f32("granite.residual_scale", 0.5)
+            .f32("granite.logit_scale", 8.0);
+        let granite = config(granite);
+        assert_eq!(granite["attention_multiplier"], 0.25);
+        assert_eq!(granite["embedding_multiplier"], 12.0);
+        assert_eq!(granite["residual_multiplier"], 0.5);
+        assert_eq!(granite["logits_scaling"], 8.0);
+        let plain = config(GgufWriter::tiny("granite"));
+        assert_eq!(plain["attention_multiplier"], 0.5);
+
+        let gemma = config(GgufWriter::tiny("gemma3").u32("gemma3.attention.sliding_window", 16));
+        assert_eq!(gemma["model_type"], "gemma3_text");
+        assert_eq!(gemma["sliding_window"], 16);
+        assert_eq!(gemma["query_pre_attn_scalar"], 4.0);
+        assert_eq!(gemma["rope_theta"], 1e6);
+        let olmo = config(GgufWriter::tiny("olmo2"));
+        assert_eq!(olmo["layer_types"], json!(["full_attention"]));
+        assert_eq!(config(GgufWriter::tiny("smollm3"))["rope_theta"], 2e6);
+
+        let factors = |name: &str, gguf: GgufWriter| {
+            let data = 2f32.to_le_bytes().to_vec();
+            gguf.tensor(&format!("rope_factors_{name}.weight"), &[1], 0, data)
+        };
+        let phi = || GgufWriter::tiny("phi3").u32("phi3.rope.dimension_count", 2);
+        let both = config(factors("long", factors("short", phi())));
+        assert_eq!(both["partial_rotary_factor"], 0.5);
+        assert_eq!(
+            both["rope_scaling"],
+            json!({"rope_type": "longrope", "short_factor": [2.0], "long_factor": [2.0],
+                "original_max_position_embeddings": 64})
+        );
+        let error = open_gguf(factors("long", phi())).unwrap_err().to_string();
+        assert!(error.contains("rope_factors_short.weight"), "{error}");
+        let mistral = GgufWriter::tiny("mistral3").f32("mistral3.attention.temperature_scale", 0.1);
+        let error = open_gguf(mistral).unwrap_err().to_string();
+        assert!(error.contains("temperature_scale"), "{error}");
+    }
+}

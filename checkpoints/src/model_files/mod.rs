@@ -12,6 +12,7 @@ mod gguf_keys;
 mod gguf_rope;
 mod hugging_face;
 mod rope;
+pub(crate) mod text_part;
 mod tokenizer_class;
 mod tokenizer_files;
 

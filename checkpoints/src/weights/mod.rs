@@ -101,9 +101,17 @@ pub struct Weights {
     origin: PathBuf,
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, StoredTensor>,
+    /// Tensors that see pictures, which are left out.
+    n_of_pictures: usize,
 }
 
 impl Weights {
+    /// Tensors of the files that see pictures: they are left out, and those of the language model beside
+    /// them have their names without it.
+    pub fn n_of_pictures(&self) -> usize {
+        self.n_of_pictures
+    }
+
     /// Names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)

@@ -7,14 +7,15 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use thiserror::Error;
-use tooltune_checkpoints::families::{ConfigRules, Multipliers};
+use tooltune_checkpoints::families::ConfigRules;
 
 use super::config_fields::{
-    count, flag, number, optional_count, optional_number, probability, string,
+    count, flag, number, optional_count, optional_number, probability, string, wrong,
 };
 use super::families::{self, Bias, FAMILIES, Family};
 use super::foreign_keys;
 use super::layers::{self, LayerKind};
+use super::multipliers::{Multiplied, QueryGrowth};
 use super::rotary::{self, RopeScaling, Rotary};
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
 
@@ -65,15 +66,6 @@ fn supported() -> String {
     let names = FAMILIES.map(|family| family.files.model_type);
     let (last, others) = names.split_last().expect("families");
     format!("{} and {last}", others.join(", "))
-}
-
-/// How queries grow with their positions: by `1 + beta ln(1 + ⌊position / context⌋)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QueryGrowth {
-    /// `llama_4_scaling_beta`.
-    pub beta: f64,
-    /// Context of pre-training, in tokens.
-    pub context: f64,
 }
 
 /// Shape and constants of a Llama-like decoder, named as in `config.json`.
@@ -162,9 +154,16 @@ impl DecoderConfig {
             ));
         }
         let multipliers = Multiplied::from_json(json, rules.multipliers, hidden_size)?;
+        if rules.rotary.must_be_said && json.get("rope_theta").is_none() {
+            return Err(wrong(
+                json,
+                "rope_theta",
+                "a number above 0, also within rope_parameters",
+            ));
+        }
         let rotary = Rotary {
             theta: optional_number(json, "rope_theta")?.unwrap_or(rules.rotary.theta),
-            dim: rotary_dim(json, rules.rotary.partial, head_dim)?,
+            dim: rotary::turned_numbers(json, rules.rotary.partial, head_dim)?,
             scaling: RopeScaling::None,
         };
         let context = rotary::Context {
@@ -191,7 +190,7 @@ impl DecoderConfig {
         };
         let config = Self {
             layers: layers::from_json(json, rules, num_hidden_layers)?,
-            query_growth: query_growth(json, &scaling)?,
+            query_growth: QueryGrowth::from_json(json, &scaling)?,
             rotary: Rotary { scaling, ..rotary },
             local_rotary,
             embedding_multiplier: multipliers.embedding,
@@ -282,47 +281,6 @@ impl DecoderConfig {
     }
 }
 
-/// What a family's file multiplies numbers with.
-struct Multiplied {
-    embedding: f64,
-    attention: Option<f64>,
-    residual: f64,
-    logits: f64,
-}
-
-impl Multiplied {
-    fn from_json(
-        json: &Value,
-        rules: Multipliers,
-        hidden_size: usize,
-    ) -> Result<Self, DecoderConfigError> {
-        let or_one = |field| Ok(optional_number(json, field)?.unwrap_or(1.0));
-        let none = Self {
-            embedding: 1.0,
-            attention: None,
-            residual: 1.0,
-            logits: 1.0,
-        };
-        match rules {
-            Multipliers::None => Ok(none),
-            Multipliers::Granite => Ok(Self {
-                embedding: or_one("embedding_multiplier")?,
-                attention: Some(or_one("attention_multiplier")?),
-                residual: or_one("residual_multiplier")?,
-                logits: or_one("logits_scaling")?,
-            }),
-            Multipliers::Gemma => {
-                let scalar = optional_number(json, "query_pre_attn_scalar")?.unwrap_or(256.0);
-                Ok(Self {
-                    embedding: (hidden_size as f64).sqrt(),
-                    attention: Some(1.0 / scalar.sqrt()),
-                    ..none
-                })
-            }
-        }
-    }
-}
-
 /// Dropouts above 0, by their fields.
 fn dropouts(
     json: &Value,
@@ -339,59 +297,6 @@ fn dropouts(
         }
     }
     Ok(dropouts)
-}
-
-/// Numbers of a head that are turned.
-fn rotary_dim(
-    json: &Value,
-    is_partial: bool,
-    head_dim: usize,
-) -> Result<usize, DecoderConfigError> {
-    let field = "partial_rotary_factor";
-    let share = optional_number(json, field)?.unwrap_or(1.0);
-    if share == 1.0 {
-        return Ok(head_dim);
-    }
-    let dim = (head_dim as f64 * share) as usize;
-    if !is_partial {
-        let hint = "supported is a rotation of whole heads, which is 1";
-        return Err(DecoderConfigError::unsupported(field, share, hint));
-    }
-    if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
-        let hint = format!("of heads of {head_dim} it must turn an even number, at most all");
-        return Err(DecoderConfigError::unsupported(field, share, hint));
-    }
-    Ok(dim)
-}
-
-/// Growth of queries, which Ministral 3 keeps in its scaling.
-fn query_growth(
-    json: &Value,
-    scaling: &RopeScaling,
-) -> Result<Option<QueryGrowth>, DecoderConfigError> {
-    let field = "llama_4_scaling_beta";
-    let Some(beta) = json.get("rope_scaling").and_then(|table| table.get(field)) else {
-        return Ok(None);
-    };
-    match (beta.as_f64(), scaling) {
-        (None, _) if beta.is_null() => Ok(None),
-        (Some(0.0), _) => Ok(None),
-        (
-            Some(beta),
-            RopeScaling::Yarn {
-                original_max_position_embeddings: context,
-                ..
-            },
-        ) if json["model_type"] == "ministral3" => Ok(Some(QueryGrowth {
-            beta,
-            context: *context,
-        })),
-        _ => Err(DecoderConfigError::unsupported(
-            "rope_scaling.llama_4_scaling_beta",
-            beta,
-            "queries that grow with their positions are supported for ministral3 with yarn",
-        )),
-    }
 }
 
 /// Key and value heads; an absent key means what the family says, `null` one for each query head.
@@ -534,6 +439,7 @@ mod tests {
                     "short_factor": [1.0], "long_factor": [1.0]}}),
                 "short_factor must be a list of numbers above 0",
             ),
+            (json!({"model_type": "ministral3"}), "rope_theta must be"),
             (
                 json!({"model_type": "phi3", "partial_rotary_factor": 0.4}),
                 "partial_rotary_factor = 0.4",
@@ -609,20 +515,13 @@ mod tests {
         let of = |model_type: &str, layers: usize| {
             windows(
                 json!({"model_type": model_type, "num_hidden_layers": layers,
-                "num_key_value_heads": 4, "head_dim": 8, "hidden_activation": null}),
+                "num_key_value_heads": 4, "head_dim": 8}),
             )
         };
         let [near, far] = [Some(4096), None];
         assert_eq!(of("olmo3", 4), [near, near, near, far]);
         // Others have no window unless they say so.
-        for model_type in [
-            "llama",
-            "phi3",
-            "granite",
-            "seed_oss",
-            "smollm3",
-            "ministral3",
-        ] {
+        for model_type in ["llama", "phi3", "granite", "seed_oss", "smollm3"] {
             assert_eq!(of(model_type, 2), [far; 2], "{model_type}");
         }
     }

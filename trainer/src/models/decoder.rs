@@ -15,9 +15,10 @@ use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 
-use super::config::{DecoderConfig, QueryGrowth};
+use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
+use super::multipliers::QueryGrowth;
 use super::rotary::Rotary;
 use crate::lora::DropoutKey;
 

@@ -306,3 +306,26 @@ impl Context<'_> {
         }
     }
 }
+
+/// Numbers of a head that are turned.
+pub(super) fn turned_numbers(
+    json: &Value,
+    is_partial: bool,
+    head_dim: usize,
+) -> Result<usize, DecoderConfigError> {
+    let field = "partial_rotary_factor";
+    let share = optional_number(json, field)?.unwrap_or(1.0);
+    if share == 1.0 {
+        return Ok(head_dim);
+    }
+    let dim = (head_dim as f64 * share) as usize;
+    if !is_partial {
+        let hint = "supported is a rotation of whole heads, which is 1";
+        return Err(DecoderConfigError::unsupported(field, share, hint));
+    }
+    if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
+        let hint = format!("of heads of {head_dim} it must turn an even number, at most all");
+        return Err(DecoderConfigError::unsupported(field, share, hint));
+    }
+    Ok(dim)
+}
