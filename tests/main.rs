@@ -23,6 +23,7 @@ mod graphs;
 mod hub;
 mod interrupted;
 mod kills;
+mod model_families;
 mod mutations;
 mod not_files;
 mod parity;

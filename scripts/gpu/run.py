@@ -55,6 +55,7 @@ TEST_MODULES = [
     "formats",
     "commands",
     "exports",
+    "model_families",
     "said_twice",
     "planned_memory",
     "planning",

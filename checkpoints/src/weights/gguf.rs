@@ -20,7 +20,12 @@ pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// Which kind of model a file holds, or an adapter is for.
 pub(crate) const ARCHITECTURE: &str = "general.architecture";
 /// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
-pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
+const ROPE_FREQS: &str = "rope_freqs.weight";
+/// The same for texts within the context of pre-training, and for longer ones.
+const SHORT_FACTORS: &str = "rope_factors_short.weight";
+const LONG_FACTORS: &str = "rope_factors_long.weight";
+/// All of them.
+pub(super) const ROPE_TENSORS: [&str; 3] = [ROPE_FREQS, SHORT_FACTORS, LONG_FACTORS];
 const MAX_DIMS: u32 = 4;
 /// Arrays of arrays are allowed by the format and used by nobody.
 const MAX_NESTING: usize = 4;
@@ -133,6 +138,29 @@ impl GgufFile {
     /// The divisors of rotary frequencies, highest frequency first, if the file has any.
     pub(crate) fn rope_divisors(&self) -> Result<Option<Vec<f32>>, CheckpointError> {
         Ok(self.read_f32(ROPE_FREQS)?.map(|tensor| tensor.values))
+    }
+
+    /// The divisors for short texts and for long ones, if the file has them.
+    pub(crate) fn rope_factors(&self) -> Result<Option<[Vec<f32>; 2]>, CheckpointError> {
+        let short = self.read_f32(SHORT_FACTORS)?;
+        let long = self.read_f32(LONG_FACTORS)?;
+        match (short, long) {
+            (Some(short), Some(long)) => Ok(Some([short.values, long.values])),
+            (None, None) => Ok(None),
+            (short, _) => {
+                let absent = if short.is_none() {
+                    SHORT_FACTORS
+                } else {
+                    LONG_FACTORS
+                };
+                let problem = "the tensor is missing, and the other one is there";
+                Err(CheckpointError::malformed(
+                    self.metadata.path(),
+                    absent,
+                    problem,
+                ))
+            }
+        }
     }
 }
 

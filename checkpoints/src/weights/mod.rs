@@ -91,6 +91,8 @@ struct StoredTensor {
     shape: Vec<usize>,
     encoding: Encoding,
     row_order: RowOrder,
+    /// Subtracted from each value.
+    excess: f32,
 }
 
 /// The tensors of a model on disk, by Hugging Face name.
@@ -99,9 +101,17 @@ pub struct Weights {
     origin: PathBuf,
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, StoredTensor>,
+    /// Tensors that see pictures, which are left out.
+    n_of_pictures: usize,
 }
 
 impl Weights {
+    /// Tensors of the files that see pictures: they are left out, and those of the language model beside
+    /// them have their names without it.
+    pub fn n_of_pictures(&self) -> usize {
+        self.n_of_pictures
+    }
+
     /// Names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
@@ -149,7 +159,10 @@ impl Weights {
         let tensor = self.stored(name)?;
         let source = &self.files[tensor.file_idx];
         let format = self.format(name, tensor)?;
-        let values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        if tensor.excess != 0.0 {
+            values.iter_mut().for_each(|value| *value -= tensor.excess);
+        }
         Ok(HostTensor {
             values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),

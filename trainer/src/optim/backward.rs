@@ -18,7 +18,7 @@ use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
 
 use crate::lora::{AdapterSlot, DropoutKey};
-use crate::models::decoder::{Block, STACKS};
+use crate::models::decoder::Block;
 use crate::models::{BatchContext, Decoder};
 
 /// How a micro-batch is differentiated.
@@ -155,7 +155,7 @@ pub fn backward_watched(
     };
     let (loss_sum, mut d_output) = head(decoder, last, teacher, &supervision, options);
 
-    let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
+    let mut parts: Vec<Tensor<1>> = Vec::with_capacity(slots.len());
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let (graph, cost) = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => (*graph, Walk::BACKWARD),

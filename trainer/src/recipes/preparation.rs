@@ -106,11 +106,10 @@ pub struct Flattened {
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
     let base = BaseModel::of(config)?;
-    let dropout = base.config.attention_dropout;
-    if dropout > 0.0 {
+    for (field, dropout) in &base.config.dropouts {
         tracing::warn!(
-            "{}: attention_dropout = {dropout} of config.json is not applied; transformers would \
-             drop that share of the attention in training",
+            "{}: {field} = {dropout} of config.json is not applied; transformers would \
+             drop that share in training",
             base.path.display()
         );
     }
