@@ -43,6 +43,7 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
+    "starting_points",
     "structure",
     "calls",
     "template_inputs",

@@ -31,6 +31,8 @@ pub(crate) fn replay(
     };
     let max_grad_norm = log["max_grad_norm"].as_f64().unwrap();
     let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
+    let ratio = log["loraplus_lr_ratio"].as_f64();
+    optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
     let expected = log["steps"].as_array().unwrap();
     assert_eq!(expected.len(), 20);
     let dtype = decoder.compute_dtype().dtype();
@@ -40,6 +42,7 @@ pub(crate) fn replay(
         let options = BackwardOptions {
             gradient_scale: 1.0 / batch.sum_loss_weights(),
             dropout: None,
+            noise: None,
             n_kept_blocks: 0,
             chunk_rows: 128,
             distillation: None,
@@ -78,6 +81,16 @@ pub(crate) fn replay(
 
 #[test]
 fn twenty_steps_on_a_tiny_model_agree_with_peft() {
+    let plain = trained_as_peft("steps.json", "final.safetensors");
+    let faster = trained_as_peft("loraplus_steps.json", "loraplus_final.safetensors");
+    assert!(
+        relative_difference(&plain, &faster) > 0.01,
+        "LoRA+ changes nothing"
+    );
+}
+
+/// What the steps of `steps` lead to, after it was compared with PEFT's result.
+fn trained_as_peft(steps: &str, result: &str) -> Vec<f32> {
     let folder = fixture("models/llama31/lora");
     let mut decoder = load_base(&fixture("models/llama31"));
     let mut adapters = attach_adapter(&mut decoder, &folder.join("adapter"));
@@ -85,20 +98,22 @@ fn twenty_steps_on_a_tiny_model_agree_with_peft() {
     replay(
         &mut decoder,
         &mut adapters,
-        &folder.join("steps.json"),
+        &folder.join(steps),
         &folder.join("batches.safetensors"),
     );
-    let expected = Tensors::open(&folder.join("final.safetensors"));
+    let expected = Tensors::open(&folder.join(result));
     for (name, tensor) in adapters.to_tensors() {
         let theirs = expected.floats(&format!("base_model.model.{name}"));
         let difference = relative_difference(&tensor.values, &theirs);
         assert!(
             difference < Quantity::TrainedAdapter.bound(),
-            "{name}: {difference}"
+            "{steps}, {name}: {difference}"
         );
     }
+    let after = adapters.to_values();
     assert!(
-        relative_difference(&adapters.to_values(), &before) > 0.01,
+        relative_difference(&after, &before) > 0.01,
         "nothing was learned"
     );
+    after
 }

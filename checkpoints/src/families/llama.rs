@@ -19,6 +19,7 @@ pub const LLAMA: Family = Family {
 pub(super) const GGUF: GgufRules = GgufRules {
     architecture: "llama",
     head_rows: HeadRows::HalvesInterleaved,
+    written_from_config: true,
     outer: &OUTER,
     in_block: &IN_BLOCK,
 };

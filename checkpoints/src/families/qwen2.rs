@@ -19,6 +19,7 @@ pub const QWEN2: Family = Family {
     gguf: GgufRules {
         architecture: "qwen2",
         head_rows: HeadRows::AsIs,
+        written_from_config: true,
         outer: &llama::OUTER,
         in_block: &llama::IN_BLOCK,
     },

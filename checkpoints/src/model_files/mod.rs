@@ -14,6 +14,7 @@ mod rope;
 mod tokenizer_class;
 mod tokenizer_files;
 
+pub(crate) use gguf_config::llama3_divisors;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
