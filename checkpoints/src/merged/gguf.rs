@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{check_modules, delta};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
-use crate::atomic::create_in_parts;
+use crate::atomic::{create_in_parts, write_directory, write_file};
 use crate::error::CheckpointError;
 use crate::families::{DEFAULT_ROPE_THETA, Family};
 use crate::model_files::{GgufVocabulary, ModelFiles, llama3_divisors};
@@ -102,6 +102,30 @@ pub fn save_merged_gguf(
             file.write(padding(tensor.new.n_bytes().unwrap_or_default()))?;
         }
         Ok(())
+    })
+}
+
+/// The name of the model within the folder of [`save_ollama`].
+pub const OLLAMA_MODEL: &str = "model.gguf";
+
+/// Writes the folder `dir` that `ollama create` reads: the merged model as [`OLLAMA_MODEL`], and
+/// `files` by their names, such as `Modelfile`; complete or not at all.
+///
+/// # Errors
+///
+/// As [`save_merged_gguf`]; `dir` exists.
+pub fn save_ollama(
+    dir: &Path,
+    base: &Path,
+    (adapter, scalings): (&Adapter, &Scalings),
+    options: &GgufMergeOptions<'_>,
+    files: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), CheckpointError> {
+    write_directory(dir, |staging| {
+        let model = staging.join(OLLAMA_MODEL);
+        save_merged_gguf(&model, base, adapter, scalings, options)?;
+        let mut files = files.iter();
+        files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
     })
 }
 
