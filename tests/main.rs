@@ -40,6 +40,7 @@ mod said_twice;
 mod servers;
 mod several_files;
 mod signals;
+mod starting_points;
 mod structure;
 mod suites;
 mod template_inputs;

@@ -44,6 +44,7 @@ TEST_MODULES = [
     "agents",
     "suites",
     "recordings",
+    "starting_points",
     "structure",
     "calls",
     "template_inputs",

@@ -30,6 +30,7 @@ pub mod export;
 pub mod interrupt;
 pub mod lora;
 pub mod metrics;
+pub mod modelfile;
 pub mod models;
 mod not_finite;
 pub mod optim;

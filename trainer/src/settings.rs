@@ -14,7 +14,7 @@ use tooltune_rows::text::{self, ChatTemplate, MaskConfig, PrepareOptions, SlotPr
 use crate::config::{self, Config};
 use crate::error::Error;
 use crate::models::minilm::EmbeddingHead;
-use crate::optim::LearningRateSchedule;
+use crate::optim::{EmbeddingNoise, LearningRateSchedule};
 use crate::retriever::{Direction, InfoNce};
 
 /// The format of the rows; `None` for trajectories, which are expanded to rows, and where it is not
@@ -213,6 +213,16 @@ pub fn adamw(config: &config::TrainConfig) -> AdamW {
         eps: config.adam_epsilon,
         weight_decay: config.weight_decay,
     }
+}
+
+/// The noise on the embeddings of a micro-batch of optimizer step `step`, if there is any.
+pub fn embedding_noise(
+    config: &config::TrainConfig,
+    step: u64,
+    micro_batch: usize,
+) -> Option<EmbeddingNoise> {
+    let alpha = config.neftune_noise_alpha?;
+    Some(EmbeddingNoise::new(alpha, config.seed, step, micro_batch))
 }
 
 /// The schedule of a retriever that learns for `total_steps`.

@@ -82,6 +82,7 @@ pub fn probe(
         gradient_scale: 1.0 / sum_loss_weights,
         dropout: DropoutRate::new(config.lora.lora_dropout)
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
+        noise: settings::embedding_noise(&config.train, 1, 0),
         n_kept_blocks: kept_blocks.count(batch.n_tokens()),
         chunk_rows: loss_rows(device),
         distillation: settings::distillation(&config.train),

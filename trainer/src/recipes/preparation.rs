@@ -1,22 +1,27 @@
 //! Prepares what a run reads and learns from, checked before any weight is read.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::PromptFiles;
+use tooltune_checkpoints::weights::HostTensor;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::StepOrder;
 use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes, TokenizedExample, prepare};
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
+use super::run_lock::{BASE_MODEL, RunLock, Used};
 use crate::base_model::BaseModel;
 use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
+use crate::lora::{AdapterSlot, starting_adapter, starting_folder};
 use crate::rows::{ReadingReport, eval_rows, with_rows};
 use crate::settings;
 
@@ -43,6 +48,8 @@ pub struct Preparation {
     pub held_out: Option<Prepared>,
     /// Adapter settings.
     pub lora: LoraConfig,
+    /// The factors that the run begins with, where it goes on from another adapter.
+    pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
     /// Which examples make a step.
     pub order: StepOrder,
     /// Optimizer steps of the whole run.
@@ -121,7 +128,11 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         slot_prompt: slot_prompt.map(|prompt| prompt.source().to_owned()),
     };
     let lora = config.lora.clone();
-    lora.slots(&base.config)?;
+    let slots = lora.slots(&base.config)?;
+    let starting_adapter = match &lora.init_from {
+        Some(path) => Some(going_on_from(config, path, &slots)?),
+        None => None,
+    };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
     let options = settings::prepare_options(config, &base.stop_ids);
     let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
@@ -165,11 +176,26 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         has_more_eval_rows: evaluated.has_more,
         held_out,
         lora,
+        starting_adapter,
         order,
         total_steps,
         retriever,
         suites,
     })
+}
+
+/// The factors of the adapter that a run goes on from, which belongs to the run's base model as far as
+/// the adapter's own run tells.
+fn going_on_from(
+    config: &Config,
+    init_from: &Path,
+    slots: &[AdapterSlot],
+) -> Result<BTreeMap<String, HostTensor>, Error> {
+    let folder = starting_folder(init_from)?;
+    if let Some(lock) = RunLock::of_checkpoint(&folder)? {
+        lock.check_used(config, Used::of(&[BASE_MODEL]), &folder)?;
+    }
+    starting_adapter(&folder, slots)
 }
 
 /// Refuses rows that reach beyond the positions that the model knows: what it learned there would be

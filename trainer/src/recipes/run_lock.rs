@@ -18,6 +18,7 @@ use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, HubOrigin, named_files};
 use crate::error::Error;
+use crate::lora::starting_folder;
 
 /// Its name in a run directory and in a checkpoint.
 pub const LOCK_FILE: &str = "run.lock.json";
@@ -30,6 +31,9 @@ pub const RETRIEVER: &str = "retriever.model_name_or_path";
 
 /// The encoder of the metrics.
 pub const ENCODER: &str = "eval.encoder";
+
+/// The adapter that a run goes on from.
+const STARTING_ADAPTER: &str = "lora.init_from";
 
 /// What models are asked with.
 pub const PROMPTS: [&str; 2] = ["data.chat_template", "data.slot_prompt"];
@@ -339,6 +343,11 @@ impl Input {
     fn read(setting: String, path: &Path, known: Option<&Input>) -> Result<Input, Error> {
         let files = if MODELS.contains(&setting.as_str()) {
             model_files(path)?
+        } else if setting == STARTING_ADAPTER {
+            let files = all_files(&starting_folder(path)?)?.into_iter();
+            files
+                .filter(|(name, _)| name.starts_with("adapter_"))
+                .collect()
         } else {
             all_files(path)?
         };

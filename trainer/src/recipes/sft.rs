@@ -159,11 +159,16 @@ impl<'a> Run<'a> {
         let mut decoder = preparation.base.decoder(compute_dtype, device)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
-            None => Adapters::new(slots, config.train.seed, device),
+            None => match &preparation.starting_adapter {
+                Some(tensors) => Adapters::from_tensors(slots, tensors, device),
+                None => Adapters::new(slots, config.train.seed, device),
+            },
         };
         let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
+        let ratio = config.train.loraplus_lr_ratio;
+        optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
         let state = match &start {
             Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
             None => TrainerState::new(),
@@ -258,6 +263,7 @@ impl<'a> Run<'a> {
             let options = BackwardOptions {
                 gradient_scale,
                 dropout,
+                noise: settings::embedding_noise(&self.config.train, step, i),
                 n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
                 chunk_rows: loss_rows(&self.decoder.device()),
                 distillation: settings::distillation(&self.config.train),
