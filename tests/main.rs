@@ -30,6 +30,7 @@ mod prompts;
 mod recipes;
 mod retriever;
 mod retriever_texts;
+mod row_files;
 mod runs;
 mod said_twice;
 mod servers;

@@ -8,7 +8,7 @@ use tooltune_rows::text::{
     Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
     TurnBegin, inspect_row,
 };
-use tooltune_rows::tools::read_trajectories;
+use tooltune_rows::tools::TrajectoryReader;
 
 use super::{DeviceOption, eprint_line, load_config, print_line};
 use crate::base_model::BaseModel;
@@ -17,7 +17,7 @@ use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::run_files;
-use crate::rows::{ReadingReport, note_lines, with_rows};
+use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
 use crate::settings;
 
 /// Rows that are shown where nobody says how many.
@@ -34,7 +34,7 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
-    let files = config.data.train.as_slice();
+    let files = RowFiles::training(&config);
     let wanted = Wanted::of(args, &config)?;
     let most = match (args.rows, &args.row) {
         (Some(most), _) => most,
@@ -42,7 +42,7 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
         (None, None) => N_ROWS,
     };
     let mut report = ReadingReport::default();
-    let shown = with_rows(&config, files, &device, &mut report, |rows| {
+    let shown = with_rows(&config, &files, &device, &mut report, |rows| {
         let (mut shown, mut faults) = (0, Faults::default());
         for row in rows {
             let Some(row) = faults.take(row) else {
@@ -116,9 +116,10 @@ impl Wanted {
         };
         if config.data.format == DataFormat::Goat {
             let mut found = BTreeSet::new();
-            for file in config.data.train.as_slice() {
+            for records in RowFiles::training(config).open()? {
                 // Rows at fault are told where all are read.
-                let placed = read_trajectories(file)?.placed().filter_map(Result::ok);
+                let placed = TrajectoryReader::new(records).placed();
+                let placed = placed.filter_map(Result::ok);
                 let there = placed.filter(|(place, _)| is_place(asked, place));
                 found.extend(there.map(|(_, row)| row.id));
             }
