@@ -43,6 +43,7 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
+    "recordings",
     "structure",
     "calls",
     "template_inputs",

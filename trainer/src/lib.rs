@@ -42,5 +42,6 @@ pub mod retriever;
 pub mod rows;
 pub mod settings;
 pub mod structure;
+mod terminal_table;
 
 pub use error::Error;

@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
@@ -58,7 +57,7 @@ fn run() -> ExitCode {
         log.init();
     }
     process::survive_file_limit();
-    match commands::run(Cli::parse()) {
+    match commands::run(Cli::of_process()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);

@@ -13,6 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tooltune_hub::Event;
 use tooltune_rows::regular_file;
 
+use crate::terminal_table::laid_out;
+
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
@@ -47,7 +49,8 @@ pub fn columns() -> usize {
     width.filter(|width| *width > 0).unwrap_or(COLUMNS)
 }
 
-/// A text for `output`: on a terminal in lines that fit, broken between words, else as it is.
+/// A text for `output`: on a terminal in lines that fit, broken between words, and with its Markdown
+/// tables laid out; else as it is.
 pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str> {
     if !output.is_terminal() {
         return text.into();
@@ -57,7 +60,7 @@ pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str>
         .break_words(false)
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options).into()
+    laid_out(text, columns(), |line| textwrap::fill(line, &options)).into()
 }
 
 /// Runs `write`, which writes to the terminal, while no bar is in its way.

@@ -215,10 +215,15 @@ pub enum ImportFormat {
     /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that stand in
     /// both of its sets are called lv1_lv2/NAME and lv3/NAME.
     Apibank,
-    /// API-Bank's documents of level 3.
+    /// API-Bank's documents of level 3, or its folder lv3_apis.
     ApibankLevel3,
-    /// API-Bank's documents of levels 1 and 2.
+    /// API-Bank's documents of levels 1 and 2, or its folder apis.
     ApibankLevel12,
+    /// API-Bank's folder of dialogues, lv1-lv2-samples, as rows for the suite apibank.
+    ApibankDialogues,
+    /// Recorded calls for the executor "replay", from API-Bank's right answers: level-3.json, and
+    /// what apibank-dialogues has written.
+    ApibankCalls,
     /// StableToolBench's documents or query files.
     Stabletoolbench,
     /// The tools of an MCP server: the JSON of its tools/list, or --command.
@@ -252,7 +257,7 @@ pub struct ImportArgs {
     /// Layout.
     #[arg(value_enum)]
     pub format: ImportFormat,
-    /// Files to read; gzip is unpacked. Most layouts take one.
+    /// Files to read, or the layout's folder; gzip is unpacked. Most layouts take one.
     #[arg(required_unless_present = "command")]
     pub files: Vec<PathBuf>,
     /// For mcp: the command that starts the server, which is asked for its tools, such as
@@ -270,6 +275,10 @@ pub struct ImportArgs {
     /// published counts of RestBench do.
     #[arg(long)]
     pub no_bodies: bool,
+    /// For openapi: JSON Lines file for the examples of the responses, too, which the executor
+    /// "canned" answers with.
+    #[arg(long, value_name = "FILE")]
+    pub responses: Option<PathBuf>,
     /// JSON Lines file to write.
     #[arg(long)]
     pub output: PathBuf,

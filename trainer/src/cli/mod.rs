@@ -7,11 +7,13 @@ mod machine;
 mod pipelines;
 mod sandbox;
 mod structure;
+mod together;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
 pub use goat::*;
@@ -29,6 +31,25 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process; a mistake ends it with the status 2.
+    pub fn of_process() -> Self {
+        Self::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// A command line, its program first.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and an option without the one that it belongs to.
+    pub fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        together::check(&mut command, &matches)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// The verbs.
@@ -323,9 +344,10 @@ pub struct GenerateArgs {
     #[allow(missing_docs)]
     pub target: TargetArgs,
     /// Which turns of the assistant are asked for, of rows of messages: calls (those with calls of
-    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1.
-    #[arg(long, value_name = "TURN", default_value = "calls")]
-    pub turn: TurnChoice,
+    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1; calls by
+    /// default.
+    #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
+    pub turn: Option<TurnChoice>,
     /// Ask this in place of rows, with the prompt of training: a text that becomes JSON by --schema. A
     /// hyphen reads it from standard input.
     #[arg(long, value_name = "TEXT", requires = "schema",
@@ -513,11 +535,11 @@ pub struct ExportArgs {
     /// by default); other bases keep their own.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
-    /// Gigabytes of tensors in a file at most, for merged.
-    #[arg(long, default_value_t = 5.0)]
-    pub max_shard_size: f64,
+    /// Gigabytes of tensors in a file at most, for merged; 5 by default.
+    #[arg(long)]
+    pub max_shard_size: Option<f64>,
     /// Print what each server would make of this adapter, and write nothing.
-    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub"])]
+    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub", "max_shard_size"])]
     pub check: bool,
     /// Upload what was written to this model on the Hugging Face hub, which is made if need be, with
     /// its README.md as the model card; HF_TOKEN says who asks.

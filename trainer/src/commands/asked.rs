@@ -77,7 +77,15 @@ pub(super) fn asked(
                 kept: Kept::Nothing,
             }])
         }
-        (None, None, None) => of_rows(args.turn, config, base, device),
+        (None, None, None) => {
+            if args.turn.is_some() && config.data.format == DataFormat::Slot {
+                return Err(Error::Usage(
+                    "--turn is for rows of messages; a row of SLOT has one answer".to_owned(),
+                ));
+            }
+            let turn = args.turn.unwrap_or(TurnChoice::Calls);
+            of_rows(turn, config, base, device)
+        }
     }
 }
 

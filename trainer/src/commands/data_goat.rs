@@ -165,23 +165,23 @@ fn options(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<GoatOptions
     })
 }
 
-/// What tells an executor from others: its settings but for those of patience, and its file. The
+/// What tells an executor from others: its settings but for those of patience and of recording, and its file. The
 /// settings are hidden in a digest, since an address may say what nobody else should read.
 fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Error> {
     let file = match executor.kind {
         ExecutorKind::Replay => Some(&executor.recorded),
         ExecutorKind::Canned => Some(&executor.responses),
         ExecutorKind::Http => Some(&executor.specification),
-        ExecutorKind::Synthetic | ExecutorKind::Mcp => None,
+        ExecutorKind::Synthetic | ExecutorKind::Mcp | ExecutorKind::Stabletoolbench => None,
     };
-    let is_patience = |setting: &&String| {
-        let key = setting.split('=').next().unwrap_or_default();
-        key.trim_end().ends_with("_secs")
+    let changes_nothing = |setting: &&String| {
+        let key = setting.split('=').next().unwrap_or_default().trim();
+        key.ends_with("_secs") || key == "record"
     };
     let mut settings: Vec<&str> = args
         .executor
         .iter()
-        .filter(|setting| !is_patience(setting))
+        .filter(|setting| !changes_nothing(setting))
         .map(String::as_str)
         .collect();
     settings.sort_unstable();

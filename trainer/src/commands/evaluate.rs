@@ -10,7 +10,7 @@ use tooltune_endpoint::EndpointOptions;
 use tooltune_rows::tools::read_text;
 
 use super::measured_loss::{loss_beside, measured_loss};
-use super::{DeviceOption, eprint_line, print_line, watched, watching};
+use super::{DeviceOption, eprint_line, say, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
 use crate::config::{Config, DataFormat, Suite, things_beside};
@@ -41,6 +41,15 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     let suite = chosen_suite(args, &config);
     if args.compare.is_some() {
         suites::change_of(suite.unwrap_or(Suite::first()))?;
+    }
+    if args.predictions.is_some() && args.target.model.checkpoint.is_some() {
+        return Err(Error::Usage(
+            "--checkpoint chooses what writes texts, and --predictions are texts: leave one out"
+                .to_owned(),
+        ));
+    }
+    if args.suite.is_none() {
+        args.target.must_have_rows(&config)?;
     }
     if let Some(output) = &args.output {
         must_be_a_place(output)?;
@@ -174,7 +183,7 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
             rows.len()
         ))?;
     }
-    print_line(&found.line())
+    say(&found.line())
 }
 
 /// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
@@ -197,7 +206,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
     };
     let suite = suites::open(job.suite, opening)?;
     let shows = if suite.remarks_are_results() {
-        print_line
+        say
     } else {
         eprint_line
     };
@@ -294,17 +303,17 @@ fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
             name: METRICS_FILE.to_owned(),
             text: &now,
         };
-        return print_line(&suites::change_of(job.suite)?(&before, &after)?);
+        return say(&suites::change_of(job.suite)?(&before, &after)?);
     }
     let name = match &args.predictions {
         Some(_) => "predictions".to_owned(),
         None => args.target.model.checkpoint()?,
     };
-    print_line(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
+    say(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
     if let Some(by_file) = &result.by_file {
-        print_line(&format!("\n{}", by_file.table()))?;
+        say(&format!("\n{}", by_file.table()))?;
     }
-    result.notes.iter().try_for_each(|note| print_line(note))
+    result.notes.iter().try_for_each(|note| say(note))
 }
 
 /// Whether an evaluation has no texts that could be kept as they come.

@@ -7,7 +7,7 @@ use tooltune_checkpoints::weights::FloatDtype;
 use tooltune_hub::{Hub, Upload};
 
 use super::model_card::{Handed, model_card};
-use super::{eprint_line, print_line};
+use super::{eprint_line, print_line, say};
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
 use crate::config::{self, Config};
@@ -21,13 +21,16 @@ use crate::progress::Fetching;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
+/// Gigabytes of a file of merged weights, as `transformers` makes them.
+const SHARD_GIGABYTES: f64 = 5.0;
+
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = args.model.config(&[])?;
     let checkpoint = args.model.adapter(&config)?;
     refuse_unused(args)?;
     let base = || BaseModel::of(&config);
     if args.check {
-        return print_line(&compatibility_table(&checkpoint, &base()?)?);
+        return say(&compatibility_table(&checkpoint, &base()?)?);
     }
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     match args.to {
@@ -69,7 +72,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
         }
         ExportFormat::Merged => {
             let dtype = dtype(args.dtype, FloatDtype::BF16);
-            let shard = (args.max_shard_size * 1e9) as u64;
+            let shard = (args.max_shard_size.unwrap_or(SHARD_GIGABYTES) * 1e9) as u64;
             let base = base()?;
             check_base(&checkpoint, &config, &base, true)?;
             let card = model_card(&config, &checkpoint, Handed::Merged)?;
@@ -124,10 +127,15 @@ fn refuse_unused(args: &ExportArgs) -> Result<(), Error> {
     if args.dtype.is_some() && args.to == ExportFormat::SentenceTransformers {
         return refused("--dtype is for --to peft, gguf and merged; a retriever stays in f32");
     }
-    if !(args.max_shard_size > 0.0 && args.max_shard_size <= 1e6) {
-        return refused("--max-shard-size is in gigabytes, above 0");
+    match args.max_shard_size {
+        Some(_) if args.to != ExportFormat::Merged => {
+            refused("--max-shard-size is for --to merged: other exports are one file")
+        }
+        Some(size) if !(size > 0.0 && size <= 1e6) => {
+            refused("--max-shard-size is in gigabytes, above 0")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> FloatDtype {

@@ -38,11 +38,11 @@ mod target;
 mod train;
 mod verify;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use burn::tensor::Device;
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::cli::{
     Cli, Command, ConfigArgs, DataCommand, DataGoatCommand, MachineArgs, SynthCommand,
@@ -53,7 +53,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, fitting_text};
+use crate::progress::{Progress, between_bars, columns, fitting_text};
 
 /// Runs one command to its end.
 ///
@@ -214,9 +214,13 @@ fn eprint_line(text: &str) -> Result<(), Error> {
     }
 }
 
-/// A table without lines.
+/// A table without lines, on a terminal as wide as that.
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(columns()).unwrap_or(u16::MAX));
+    }
     table
 }

@@ -151,6 +151,26 @@ impl TargetArgs {
         }
         Ok(config)
     }
+
+    /// Refuses an adapter of no run and a model alone without rows: no config names some, and what is
+    /// to be measured follows from them.
+    ///
+    /// # Errors
+    ///
+    /// Neither the command line nor `data.eval` names a file.
+    pub(super) fn must_have_rows(&self, config: &Config) -> Result<(), Error> {
+        let is_alone = matches!(
+            TargetKind::of(&self.model.path)?,
+            TargetKind::Adapter | TargetKind::Model
+        );
+        if is_alone && config.data.eval.is_empty() {
+            return Err(Error::Usage(format!(
+                "{}: there is nothing to evaluate on; name rows with --data",
+                self.model.path.display()
+            )));
+        }
+        Ok(())
+    }
 }
 
 impl ModelArgs {
@@ -181,7 +201,25 @@ impl ModelArgs {
             }
         }?;
         say_recognised(&loaded)?;
+        self.say_what_does_not_count()?;
         Ok(loaded.config)
+    }
+
+    /// Says which settings of the command line are of training alone. The folder of a config's run is
+    /// none of them: it says where checkpoints are.
+    fn say_what_does_not_count(&self) -> Result<(), Error> {
+        const OF_TRAINING: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
+        for text in &self.overrides {
+            let key = text.split('=').next().unwrap_or_default().trim();
+            let is_of_training = OF_TRAINING.iter().any(|table| key.starts_with(table));
+            if is_of_training && key != "train.output_dir" {
+                eprint_line(&format!(
+                    "--set {key} is a setting of training and changes nothing here: what was trained \
+                     keeps its own"
+                ))?;
+            }
+        }
+        Ok(())
     }
 
     /// What a config would say of an adapter that no run is known of.

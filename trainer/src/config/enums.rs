@@ -98,6 +98,8 @@ choices! {
         Http = "http",
         /// The tools of an MCP server, which is started.
         Mcp = "mcp",
+        /// StableToolBench's cache, a server of its form, or both.
+        Stabletoolbench = "stabletoolbench",
     }
 }
 

@@ -174,8 +174,7 @@ pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_j
         if let (Some(Value::Object(table)), Some(executor)) =
             (settings.pointer_mut(&table), executor)
         {
-            let own = executor.kind.keys();
-            table.retain(|key, _| key == "kind" || own.contains(&key.as_str()));
+            table.retain(|key, _| executor.kind.takes(key));
         }
     }
     if let Some(Value::Object(retriever)) = settings.get_mut("retriever")

@@ -10,7 +10,7 @@ use tooltune_rows::tools::{ApiCatalogue, ApiDocument};
 use super::earlier::Earlier;
 use super::splits::SplitShares;
 use crate::error::PipelineError;
-use crate::run::digest_of;
+use crate::run::{MAX_TOKENS, check_range, digest_of};
 
 /// What is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +62,12 @@ pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     let sum = dev + test_seen + test_unseen;
     let fault = if options.rows == 0 {
         "--rows 0: nothing is made; give at least 1".to_owned()
+    } else if !(-1.0..=1.0).contains(&options.threshold) {
+        let threshold = options.threshold;
+        format!("--threshold {threshold}: give a cosine, a number from -1 to 1")
+    } else if options.min_calls == 0 || options.min_calls > options.max_calls {
+        let (min, max) = (options.min_calls, options.max_calls);
+        format!("--min-calls {min} and --max-calls {max}: give the fewest first, at least 1")
     } else if options.max_edges == Some(0) {
         "--max-edges 0: no edge is asked about; give at least 1".to_owned()
     } else if !(0.0..=2.0).contains(&options.temperature) {
@@ -70,7 +76,7 @@ pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     } else if ![dev, test_seen, test_unseen].into_iter().all(is_share) || sum > 1.0 {
         "the shares of the splits: give numbers from 0 to 1 that are at most 1 together".to_owned()
     } else {
-        return Ok(());
+        return check_range("--reply-tokens", options.reply_tokens, MAX_TOKENS);
     };
     Err(PipelineError::Usage(fault))
 }

@@ -156,8 +156,10 @@ fn n_of(object: &Map<String, Value>) -> Option<u64> {
 
 fn estimate(object: &Map<String, Value>) -> Option<Entry> {
     let number = |name| object.get(name).and_then(Value::as_f64);
+    // A whole number counts something that happens to be called so, such as a rule of that name.
+    let is_count = object.get("value").is_some_and(Value::is_u64);
     Some(Entry::Number {
-        value: number("value")?,
+        value: number("value").filter(|_| !is_count)?,
         interval: number("low").zip(number("high")),
         n: n_of(object),
     })

@@ -97,6 +97,14 @@ fn configs() -> [(&'static str, &'static [&'static str]); 13] {
                 "goat.executor.timeout_secs=1.5",
             ],
         ),
+        (
+            Preset::Goat.text(),
+            &[
+                "goat.executor={ kind = \"stabletoolbench\", cache = \"c\", record = \"r\" }",
+                "goat.executor.service_url=\"http://localhost:8080/virtual\"",
+                "goat.executor.toolbench_key_env=KEY",
+            ],
+        ),
     ]
 }
 
