@@ -139,12 +139,10 @@ fn configs_of_four_trainers_become_configs_that_plan() {
                 "target_modules = \"all-linear\"",
                 "max_length = 512",
                 "num_train_epochs = 3.0",
+                "validation_split = 0.1",
+                "eval_steps = 500",
             ],
-            &[
-                "val_size = 0.1: evaluation rows stand in files of their own",
-                "eval.eval_steps = 500: there are no rows to evaluate on",
-                "template",
-            ],
+            &["template"],
         ),
         (
             "swift.sh",

@@ -35,6 +35,7 @@ mod recipes;
 mod recordings;
 mod retriever;
 mod retriever_texts;
+mod row_files;
 mod runs;
 mod said_twice;
 mod servers;

@@ -410,10 +410,7 @@ fn write_advice(source: &std::io::Error) -> String {
 
 impl CheckpointError {
     /// For `map_err`: an [`Io`](Self::Io) error with the verb that failed.
-    pub(crate) fn io(
-        doing: &'static str,
-        path: &Path,
-    ) -> impl FnOnce(std::io::Error) -> CheckpointError {
+    pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
         let path = path.to_owned();
         move |source| CheckpointError::Io {
             path,

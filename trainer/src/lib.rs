@@ -26,6 +26,7 @@ pub mod doctor;
 pub mod encoder;
 pub mod error;
 pub mod eval;
+pub mod examples;
 pub mod export;
 pub mod interrupt;
 pub mod lora;

@@ -374,7 +374,7 @@ pub struct RowsProgress {
 
 impl RowsProgress {
     /// Begins the view of rows, one on each line of `files`; without files their number is not known.
-    pub fn begin(files: &[PathBuf]) -> Self {
+    pub fn begin<'f>(files: impl IntoIterator<Item = &'f PathBuf>) -> Self {
         let started = Instant::now();
         let is_terminal = io::stderr().is_terminal();
         let first_sign = if is_terminal {
@@ -384,7 +384,7 @@ impl RowsProgress {
         };
         Self {
             is_terminal,
-            files: files.to_vec(),
+            files: files.into_iter().cloned().collect(),
             bar: None,
             n_rows: 0,
             started,
@@ -429,7 +429,8 @@ impl RowsProgress {
     }
 }
 
-/// The lines of files, unless they are too large or cannot be read, which their reader says.
+/// The lines of files, unless they are no JSON Lines, too large or cannot be read, which their reader
+/// says.
 fn n_lines(files: &[PathBuf]) -> Option<u64> {
     let mut n = 0;
     let mut n_bytes = 0;
@@ -440,11 +441,16 @@ fn n_lines(files: &[PathBuf]) -> Option<u64> {
             return None;
         }
         let mut buffer = [0; 1 << 16];
+        let mut is_first = true;
         loop {
             let length = io::Read::read(&mut file, &mut buffer).ok()?;
             if length == 0 {
                 break;
             }
+            if is_first && buffer[0] != b'{' {
+                return None;
+            }
+            is_first = false;
             n += buffer[..length]
                 .iter()
                 .filter(|&&byte| byte == b'\n')

@@ -17,20 +17,6 @@ use crate::models::minilm::EmbeddingHead;
 use crate::optim::{EmbeddingNoise, LearningRateSchedule};
 use crate::retriever::{Direction, InfoNce};
 
-/// The format of the rows; `None` for trajectories, which are expanded to rows, and where it is not
-/// known because the files of the config are not here.
-pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
-    match format {
-        config::DataFormat::Slot => Some(text::DataFormat::Slot),
-        config::DataFormat::PromptCompletion => Some(text::DataFormat::PromptCompletion),
-        config::DataFormat::Messages => Some(text::DataFormat::Messages),
-        config::DataFormat::ShareGpt => Some(text::DataFormat::ShareGpt),
-        config::DataFormat::Alpaca => Some(text::DataFormat::Alpaca),
-        config::DataFormat::Xlam => Some(text::DataFormat::Xlam),
-        config::DataFormat::Goat | config::DataFormat::Auto => None,
-    }
-}
-
 /// How SLOT rows are asked.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// Refuses a command line that names nothing to write after.
 pub(super) fn must_have_a_source(args: &GenerateArgs, config: &Config) -> Result<(), Error> {
     let typed = [&args.text, &args.message, &args.prompt];
-    if typed.iter().any(|text| text.is_some()) || !config.data.eval.is_empty() {
+    if typed.iter().any(|text| text.is_some()) || config.data.has_eval_rows() {
         return Ok(());
     }
     Err(Error::Usage(

@@ -9,7 +9,7 @@ use tooltune_rows::text::{
     Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
     TurnBegin, inspect_row,
 };
-use tooltune_rows::tools::read_trajectories;
+use tooltune_rows::tools::TrajectoryReader;
 
 use super::{DeviceOption, counted, eprint_line, load_config, print_line};
 use crate::base_model::BaseModel;
@@ -18,7 +18,7 @@ use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::run_files;
-use crate::rows::{ReadingReport, note_lines, with_rows};
+use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
 use crate::settings;
 
 /// Rows that are shown where nobody says how many.
@@ -36,14 +36,14 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = files_of(args.row.as_deref(), &config);
-    let wanted = Wanted::of(args, files, &config)?;
+    let wanted = Wanted::of(args, &files, &config)?;
     let most = match (args.rows, &args.row) {
         (Some(most), _) => most,
         (None, Some(_)) => usize::MAX,
         (None, None) => N_ROWS,
     };
     let mut report = ReadingReport::default();
-    let shown = with_rows(&config, files, &device, &mut report, |rows| {
+    let shown = with_rows(&config, &files, &device, &mut report, |rows| {
         let (mut shown, mut faults) = (0, Faults::default());
         for row in rows {
             let Some(row) = faults.take(row) else {
@@ -112,15 +112,16 @@ enum Wanted {
 impl Wanted {
     /// What is asked for; where trajectories are, the files say which ones stand there, for their
     /// examples have their ids, and ids of their own.
-    fn of(args: &InspectArgs, files: &[PathBuf], config: &Config) -> Result<Self, Error> {
+    fn of(args: &InspectArgs, files: &RowFiles, config: &Config) -> Result<Self, Error> {
         let Some(asked) = &args.row else {
             return Ok(Self::All);
         };
         if config.data.format == DataFormat::Goat {
             let mut found = BTreeSet::new();
-            for file in files {
+            for records in files.open()? {
                 // Rows at fault are told where all are read.
-                let placed = read_trajectories(file)?.placed().filter_map(Result::ok);
+                let placed = TrajectoryReader::new(records).placed();
+                let placed = placed.filter_map(Result::ok);
                 let there = placed.filter(|(place, _)| is_place(asked, place));
                 found.extend(there.map(|(_, row)| row.id));
             }
@@ -144,17 +145,17 @@ impl Wanted {
 }
 
 /// The files whose rows are shown: those of training, or the evaluation file that a row is named by.
-fn files_of<'c>(row: Option<&str>, config: &'c Config) -> &'c [PathBuf] {
-    let train = config.data.train.as_slice();
+fn files_of(row: Option<&str>, config: &Config) -> RowFiles {
+    let train = RowFiles::training(config);
     let Some((file, _)) = row.and_then(|row| row.rsplit_once(':')) else {
         return train;
     };
     let is_named = |one: &&PathBuf| is_same_path(Path::new(file), one);
-    if train.iter().any(|one| is_named(&one)) {
+    if train.paths().any(|one| is_named(&one)) {
         return train;
     }
     let named = config.data.eval.iter().find(is_named);
-    named.map_or(train, std::slice::from_ref)
+    named.map_or(train, |file| RowFiles::whole(std::slice::from_ref(file)))
 }
 
 /// Whether a place is the one that is asked for, by its line or by file and line.
@@ -327,10 +328,12 @@ mod tests {
             assert!(!is_place(asked, &place), "{asked}");
         }
         let mut config = Config::default();
-        config.data.train = vec![dir.path().join("train.jsonl")];
+        config.data.train = vec![dir.path().join("train.jsonl").into()];
         config.data.eval = vec![file.clone()];
-        assert_eq!(files_of(Some(&spelled), &config), [file]);
-        assert_eq!(files_of(Some("2"), &config), config.data.train);
+        let paths =
+            |row: &str| -> Vec<PathBuf> { files_of(Some(row), &config).paths().cloned().collect() };
+        assert_eq!(paths(&spelled), [file]);
+        assert_eq!(paths("2"), [dir.path().join("train.jsonl")]);
     }
 
     #[test]

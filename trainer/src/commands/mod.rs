@@ -10,6 +10,7 @@ mod asked;
 mod chat;
 mod compare;
 mod data;
+mod data_files;
 mod data_goat;
 mod data_graph;
 mod data_shapes;
@@ -107,6 +108,8 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
+        Command::Data(DataCommand::Convert(args)) => data_files::convert(&args),
+        Command::Data(DataCommand::Cache(args)) => data_files::cache(&args),
         Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
         Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),

@@ -24,7 +24,7 @@ use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite, flat};
 use crate::error::Error;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
-use crate::rows::{ReadingReport, eval_rows, with_rows};
+use crate::rows::{ReadingReport, RowFiles, eval_rows, with_rows};
 use crate::settings;
 use evaluations::{Evaluated, Evaluation, Ranked, evaluations, ranked};
 
@@ -182,7 +182,7 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
     for file in files {
         let what = format!("prompts and golds of {}", file.display());
         let mut config = config.clone();
-        config.data.eval = vec![file];
+        config.data.evaluate_on(vec![file]);
         config.eval.max_samples = None;
         let found = eval_rows(&config, device, &mut ReadingReport::default());
         rows.extend(or_nothing(found, &what)?);
@@ -347,9 +347,9 @@ struct Learned {
 fn previews(config: &Config, device: &Device) -> Result<Learned, Error> {
     let base = BaseModel::of(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
-    let files = config.data.train.as_slice();
+    let files = RowFiles::training(config);
     let mut report = ReadingReport::default();
-    with_rows(config, files, device, &mut report, |rows| {
+    with_rows(config, &files, device, &mut report, |rows| {
         let mut learned = Learned::default();
         for row in rows {
             let row = row?;

@@ -60,10 +60,9 @@ pub(super) fn model_lines(
     let typed = config.language_model()?.compute_dtype;
     let compute_dtype = settings::compute_dtype(typed, device)?;
     let kept = preparation.kept_blocks(config, compute_dtype, device)?;
-    let examples = preparation.examples.iter();
-    let longest = examples.map(|example| example.input_ids.len()).max();
+    let longest = preparation.examples.longest();
     let n_blocks = preparation.base.config.num_hidden_layers;
-    let of_longest = kept.count(longest.unwrap_or(1));
+    let of_longest = kept.count(longest.max(1));
     Ok(format!(
         "device {}; products in {}\nactivations {}",
         device_text(config, device),

@@ -171,7 +171,7 @@ impl TargetArgs {
     pub(super) fn config(&self) -> Result<Config, Error> {
         let mut config = self.model.config(&self.data)?;
         if !self.data.is_empty() {
-            config.data.eval.clone_from(&self.data);
+            config.data.evaluate_on(self.data.clone());
             config.eval.max_samples = None;
         }
         if self.max_samples.is_some() {

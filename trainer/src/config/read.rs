@@ -417,6 +417,7 @@ fn branch(node: &Node, schema: &'static Json) -> &'static Json {
     let fits = |form: &&&Json| match node.value {
         Value::Text(_) => words(form).is_some() || form["type"] == "string",
         Value::Integer(_) => form["type"] == "integer",
+        Value::Table(_) => form["type"] == "object",
         _ => false,
     };
     let targets: Vec<&Json> = forms.iter().map(target).collect();

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::TemplateDate;
 
@@ -33,13 +34,21 @@ pub struct RunSteps {
 ///
 /// A file that cannot be read or written, inputs other than those that the run began with, or fewer
 /// steps than it has taken.
-pub fn begin(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<RunLock, Error> {
+pub fn begin(
+    config: &Config,
+    run_dir: &Path,
+    steps: RunSteps,
+    split: Option<&SplitRecord>,
+) -> Result<RunLock, Error> {
     let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
     let earlier = RunLock::of_run(run_dir)?;
-    let now = RunLock::of(config, earlier.as_ref())?;
+    let now = RunLock {
+        validation: split.cloned(),
+        ..RunLock::of(config, earlier.as_ref())?
+    };
     let lock = match &earlier {
         None => now,
         Some(earlier) => {

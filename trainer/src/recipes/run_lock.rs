@@ -12,6 +12,7 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 
@@ -59,6 +60,9 @@ pub struct RunLock {
     /// may have another text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built_in: BTreeMap<String, String>,
+    /// How the training rows were split, where some are kept back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<SplitRecord>,
     /// How often the run was made longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended: Vec<Extension>,
@@ -132,6 +136,7 @@ impl RunLock {
             template_date: config.data.template_date.map(|date| date.to_string()),
             inputs: inputs.collect::<Result<_, _>>()?,
             built_in: built_in(config),
+            validation: None,
             extended: Vec::new(),
         })
     }

@@ -216,7 +216,7 @@ impl Translation {
         };
         if !has(&self.settings, "data", "train") {
             self.to_do
-                .push("data.train: name the JSON Lines files to learn from".to_owned());
+                .push("data.train: name the files of rows to learn from".to_owned());
             self.add("data", "train", json!(["data/train.jsonl"]));
         }
         let model = self.settings.get("model");
@@ -267,7 +267,21 @@ impl Translation {
                 self.remove("train", "warmup_ratio", "warmup_steps counts");
             }
         }
-        if !has(&self.settings, "data", "eval") {
+        if has(&self.settings, "data", "validation_split") {
+            let share = self.settings["data"]["validation_split"].as_f64();
+            let why = match share.unwrap_or_default() {
+                _ if has(&self.settings, "data", "eval") => "the files of data.eval say it",
+                share if share <= 0.0 => "no rows are kept back",
+                share if share >= 1.0 => "it is a share of the rows here, such as 0.05",
+                _ => "",
+            };
+            if !why.is_empty() {
+                self.remove("data", "validation_split", why);
+            }
+        }
+        let has_rows =
+            has(&self.settings, "data", "eval") || has(&self.settings, "data", "validation_split");
+        if !has_rows {
             let asked = self
                 .settings
                 .get("eval")
@@ -276,7 +290,8 @@ impl Translation {
             if let Some(asked) = asked {
                 for (key, value) in asked {
                     self.left.push(format!(
-                        "eval.{key} = {}: there are no rows to evaluate on; name some in data.eval",
+                        "eval.{key} = {}: there are no rows to evaluate on; name some in data.eval, or set \
+                         data.validation_split",
                         shown(&value)
                     ));
                 }
