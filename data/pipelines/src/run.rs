@@ -317,7 +317,6 @@ impl<'a> Run<'a> {
             requests: RequestCounts::of(&self.journal, stage.name),
             input_sha256,
             sha256: digest_of(&self.dir.join(stage.file))?,
-            ..StageReport::default()
         };
         if let Some(needed) = self.needed_calls.get(stage.name) {
             done.counts.extend(needed.counts());

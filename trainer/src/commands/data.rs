@@ -10,7 +10,8 @@ use tooltune_rows::tools::{
     ApiBankSet, ApiCatalogue, ApiDocument, ImportedApis, LeftOut, RequestBodies, import_apibank,
     import_mcp_file, import_openapi_examples_file, import_openapi_file, import_stabletoolbench,
 };
-use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
+use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions, SemanticEdge};
+use tooltune_synth::graph::NamedEdge;
 use tooltune_synth::import::{
     import_apibank_calls, import_apibank_dialogue_files, import_apibank_sources,
 };
@@ -52,10 +53,24 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
         max_calls: args.max_calls,
     })?;
     write_lines("trajectories", &trajectories, args.output.as_deref())?;
-    match &args.documents {
-        Some(path) => write_lines("API documents", goat::documents(), Some(path)),
-        None => Ok(()),
+    if let Some(path) = &args.documents {
+        write_lines("API documents", goat::documents(), Some(path))?;
     }
+    let Some(path) = &args.edges else {
+        return Ok(());
+    };
+    let named = |edge: SemanticEdge| NamedEdge {
+        source: edge.source,
+        target: edge.target,
+        parameter: edge.parameter,
+        field: Some(edge.path),
+        score: None,
+        reason: None,
+    };
+    let mut edges: Vec<NamedEdge> = goat::semantic_edges().into_iter().map(named).collect();
+    // An output may hold several values of a kind; the edge is one.
+    edges.dedup_by_key(|edge| edge.label());
+    write_lines("edges", &edges, Some(path))
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod canned;
+mod global;
 mod known;
 mod literal;
 mod recording;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 
 pub use arguments::canonical as canonical_arguments;
 pub use canned::CannedExecutor;
+pub use global::{WithGlobalFunctions, global_functions, without_global_functions};
 pub use literal::{container_literal, leading_literal};
 pub use recording::RecordingExecutor;
 pub use replay::{ReplayExecutor, missing_argument, parameters_taken, unrecorded};

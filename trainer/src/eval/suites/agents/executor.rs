@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tooltune_agents::executors::{CannedExecutor, Executor, RecordingExecutor, ReplayExecutor};
+use tooltune_agents::executors::{
+    CannedExecutor, Executor, RecordingExecutor, ReplayExecutor, WithGlobalFunctions,
+    without_global_functions,
+};
 use tooltune_endpoint::http::HttpConfigError;
 use tooltune_endpoint::{
     HttpExecutor, HttpOptions, McpError, McpExecutor, McpOptions, ToolBenchExecutor,
@@ -42,7 +45,18 @@ pub fn open_executor(
     })
 }
 
+/// The executor with the global functions beside it, if the documents have them.
 fn opened(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
+    let (others, has_global_functions) = without_global_functions(catalogue)?;
+    let executor = executor_of(config, &others)?;
+    Ok(match has_global_functions {
+        true => Box::new(WithGlobalFunctions::over(executor)),
+        false => executor,
+    })
+}
+
+/// The executor of all documents but those of the global functions.
+fn executor_of(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let executor = &config.executor;
     match executor.kind {
         ExecutorKind::Synthetic => {
