@@ -43,7 +43,6 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
-    "recordings",
     "starting_points",
     "structure",
     "calls",
