@@ -111,12 +111,12 @@ fn rope_scaling_counts_beside_rope_parameters_as_in_transformers() {
     train(&workplace, "linear");
     assert_loss(&workplace, "linear", LINEAR_4);
     change(&workplace, "config.json", |config| {
-        config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
+        config["rope_scaling"] = json!({"rope_type": "dynamic", "factor": 4.0});
     });
-    let said = ["rope_scaling.rope_type = yarn is not supported"];
+    let said = ["rope_scaling.rope_type = dynamic is not supported"];
     assert_refused(
         &workplace,
-        &["train", "run.toml", "--set", "train.output_dir=yarn"],
+        &["train", "run.toml", "--set", "train.output_dir=dynamic"],
         FILES,
         &said,
     );

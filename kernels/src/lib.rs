@@ -36,8 +36,10 @@ pub mod dense;
 pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;
+pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
+pub mod head_norm;
 pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
@@ -48,11 +50,12 @@ mod route;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Columns, Documents};
+pub use attention::{Causality, Columns, Documents, Queries};
 pub use cpu::isa::instruction_set;
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use head_norm::SpanNorm;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};

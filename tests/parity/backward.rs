@@ -1,8 +1,8 @@
 //! Gradients: block by block against plain autodiff, and both against PyTorch with PEFT.
 
 use tooltune::lora::{AdapterSlot, DropoutKey, DropoutRate};
-use tooltune::models::decoder::STACKS;
-use tooltune::optim::{BackwardOptions, backward, reference};
+use tooltune::models::families::SEPARATE;
+use tooltune::optim::{BackwardOptions, EmbeddingNoise, backward, reference};
 use tooltune_kernels::Distillation;
 use tooltune_rows::batches::MicroBatch;
 
@@ -15,6 +15,7 @@ fn options(batch: &MicroBatch) -> BackwardOptions {
     BackwardOptions {
         gradient_scale: 1.0 / batch.sum_loss_weights(),
         dropout: None,
+        noise: None,
         n_kept_blocks: 0,
         chunk_rows: 128,
         distillation: None,
@@ -22,20 +23,28 @@ fn options(batch: &MicroBatch) -> BackwardOptions {
 }
 
 fn batch() -> MicroBatch {
-    micro_batch(
-        &Tensors::open(&fixture("models/llama31/lora/batches.safetensors")),
-        "step01",
-    )
+    batch_of("llama31")
+}
+
+fn batch_of(model: &str) -> MicroBatch {
+    let batches = fixture(&format!("models/{model}/lora/batches.safetensors"));
+    micro_batch(&Tensors::open(&batches), "step01")
 }
 
 #[test]
 fn every_gradient_agrees_with_peft() {
-    let mut decoder = load_base(&fixture("models/llama31"));
-    let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
-    let batch = batch();
+    check_gradients("llama31");
+}
+
+/// Every gradient of a family's first step.
+pub(crate) fn check_gradients(model: &str) {
+    let folder = fixture(&format!("models/{model}/lora"));
+    let mut decoder = load_base(&fixture(&format!("models/{model}")));
+    let adapters = attach_adapter(&mut decoder, &folder.join("adapter"));
+    let batch = batch_of(model);
     let ours = backward::backward(&decoder, &adapters.slots, &batch, options(&batch)).unwrap();
     let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
-    let expected = Tensors::open(&fixture("models/llama31/lora/gradients.safetensors"));
+    let expected = Tensors::open(&folder.join("gradients.safetensors"));
     let mut n_compared = 0;
     for (name, shape, range) in adapters.slots.iter().flat_map(|slot| slot.tensors()) {
         let key = format!("base_model.model.{name}");
@@ -43,7 +52,7 @@ fn every_gradient_agrees_with_peft() {
         let difference = relative_difference(&values[range], &expected.floats(&key));
         assert!(
             difference < Quantity::Gradient.bound(),
-            "{name}: {difference}"
+            "{model}, {name}: {difference}"
         );
         n_compared += 1;
     }
@@ -52,19 +61,32 @@ fn every_gradient_agrees_with_peft() {
 
 #[test]
 fn block_wise_backward_equals_plain_autodiff() {
-    let mut decoder = load_base(&fixture("models/llama31"));
-    let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
-    let batch = batch();
+    check_pieces("llama31");
+}
+
+/// The gradient of a family with and without kept blocks, dropout and a teacher.
+pub(crate) fn check_pieces(model: &str) {
+    let folder = fixture(&format!("models/{model}/lora"));
+    let mut decoder = load_base(&fixture(&format!("models/{model}")));
+    let adapters = attach_adapter(&mut decoder, &folder.join("adapter"));
+    let batch = batch_of(model);
     let rate = DropoutRate::new(0.1).unwrap();
     let teacher = Distillation {
         alpha: 0.4,
         temperature: 2.0,
     };
     let dropout = Some(DropoutKey::new(rate, 3, 1, 0));
-    for (dropout, distillation) in [(None, None), (dropout, None), (dropout, Some(teacher))] {
+    let noise = Some(EmbeddingNoise::new(5.0, 3, 1, 0));
+    for (dropout, distillation, noise) in [
+        (None, None, None),
+        (dropout, None, None),
+        (dropout, Some(teacher), noise),
+        (None, None, noise),
+    ] {
         let options = BackwardOptions {
             dropout,
             distillation,
+            noise,
             ..options(&batch)
         };
         let plain = reference::backward(&decoder, &batch, options).unwrap();
@@ -79,13 +101,13 @@ fn block_wise_backward_equals_plain_autodiff() {
             let loss_difference = (ours.loss_sum - plain.loss_sum).abs() / plain.loss_sum;
             assert!(
                 loss_difference < Quantity::OtherPieces.bound(),
-                "{n_kept_blocks} {chunk_rows}: {loss_difference}"
+                "{model} {n_kept_blocks} {chunk_rows}: {loss_difference}"
             );
             let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
             let difference = relative_difference(&values, &expected);
             assert!(
                 difference < Quantity::OtherPieces.bound(),
-                "{n_kept_blocks} {chunk_rows}: {difference}"
+                "{model} {n_kept_blocks} {chunk_rows}: {difference}"
             );
         }
     }
@@ -107,7 +129,9 @@ fn what_lies_below_the_first_adapter_changes_nothing() {
         }
         let slots = adapters.slots.into_iter();
         let slots: Vec<AdapterSlot> = slots
-            .filter(|slot| (slot.layer, slot.projection) >= (first.0, STACKS[first.1].start))
+            .filter(|slot| {
+                (slot.layer, slot.projection) >= (first.0, SEPARATE.stacks[first.1].start)
+            })
             .collect();
         let plain = reference::backward(&decoder, &batch, options(&batch)).unwrap();
         let expected: Vec<f32> = plain.gradient.into_data().iter::<f32>().collect();

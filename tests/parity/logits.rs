@@ -5,7 +5,7 @@ use tooltune::models::{BatchContext, Decoder};
 use crate::support::bounds::Quantity;
 use crate::support::{Tensors, attach_adapter, fixture, load_base, max_abs_difference};
 
-fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
+pub(crate) fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
     let ids = documents.concat();
     let positions: Vec<u32> = documents.iter().flat_map(|d| 0..d.len() as u32).collect();
     let mut borders = vec![0];
@@ -18,8 +18,12 @@ fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
 }
 
 /// Both documents in one pack: the fixture was computed one document at a time.
-fn check_family(name: &str) {
+pub(crate) fn check_family(name: &str) {
     let decoder = load_base(&fixture(&format!("models/{name}")));
+    check_logits(name, &decoder, Quantity::Logits.bound());
+}
+
+pub(crate) fn check_logits(name: &str, decoder: &Decoder, bound: f64) {
     let expected = Tensors::open(&fixture(&format!("models/{name}/expected.safetensors")));
     let documents = [
         expected.ids("document0.input_ids"),
@@ -30,8 +34,8 @@ fn check_family(name: &str) {
         expected.floats("document1.logits"),
     ]
     .concat();
-    let worst = max_abs_difference(&logits(&decoder, &documents), &both);
-    assert!(worst < Quantity::Logits.bound(), "{name}: {worst}");
+    let worst = max_abs_difference(&logits(decoder, &documents), &both);
+    assert!(worst < bound, "{name}: {worst}");
 }
 
 #[test]
@@ -83,10 +87,14 @@ fn rank_and_alpha_patterns_with_rslora_scale_as_in_peft() {
 fn cached_decoding_equals_reading_the_whole_text() {
     let mut decoder = load_base(&fixture("models/llama31"));
     attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
-    let texts: Vec<Vec<u32>> = [23usize, 5, 40]
-        .iter()
-        .map(|&n| (0..n as u32).map(|i| (i * 37 + 11) % 256).collect())
-        .collect();
+    check_cached("llama31", &decoder, &[23, 5, 40]);
+}
+
+/// Reads the last tokens of texts of these lengths one by one.
+pub(crate) fn check_cached(name: &str, decoder: &Decoder, lengths: &[usize]) {
+    let vocab_size = decoder.config.vocab_size;
+    let ids = |n: u32| (0..n).map(|i| (i * 37 + 11) % vocab_size as u32).collect();
+    let texts: Vec<Vec<u32>> = lengths.iter().map(|&n| ids(n as u32)).collect();
     let n_new = 4;
     let prompts: Vec<&[u32]> = texts
         .iter()
@@ -98,16 +106,18 @@ fn cached_decoding_equals_reading_the_whole_text() {
         let cached: Vec<f32> = decoder.logits(hidden).into_data().iter::<f32>().collect();
         for (row, (text, prompt)) in texts.iter().zip(&prompts).enumerate() {
             let read = text[..prompt.len() + step].to_vec();
-            let whole = logits(&decoder, &[read]);
-            let last = &whole[whole.len() - 256..];
-            let worst = max_abs_difference(&cached[row * 256..(row + 1) * 256], last);
+            let whole = logits(decoder, &[read]);
+            let last = &whole[whole.len() - vocab_size..];
+            let cached = &cached[row * vocab_size..(row + 1) * vocab_size];
+            let worst = max_abs_difference(cached, last);
             assert!(
                 worst < Quantity::Logits.bound(),
-                "row {row}, step {step}: {worst}"
+                "{name}, row {row}, step {step}: {worst}"
             );
         }
         if step == 1 {
-            (cache, _) = decoder.refill(Some(cache), &[0, 1, 2], &[], n_new);
+            let kept: Vec<usize> = (0..texts.len()).collect();
+            (cache, _) = decoder.refill(Some(cache), &kept, &[], n_new);
         }
         let next: Vec<u32> = texts
             .iter()

@@ -1,6 +1,7 @@
 //! Numbers against transformers and PEFT, from fixtures whose scripts stand in `scripts/fixtures`.
 
 mod backward;
+mod families;
 mod logits;
 mod minilm;
 mod peft;

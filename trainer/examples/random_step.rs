@@ -22,13 +22,14 @@ use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
-use tooltune::models::decoder::{Block, STACKS};
-use tooltune::models::load::projection_features;
+use tooltune::models::decoder::{Block, BranchNormWeights};
+use tooltune::models::families::BranchNorms;
+use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, StackedLinear};
+use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 
 type Failure = Box<dyn std::error::Error>;
@@ -170,17 +171,25 @@ impl RandomWeights {
 
     fn decoder(&self, shape: &DecoderConfig) -> Decoder {
         let norm = || Tensor::<1>::ones([shape.hidden_size], &self.device);
-        let block = || Block {
-            input_layernorm: norm(),
-            post_attention_layernorm: norm(),
-            head_norms: Vec::new(),
-            stacks: STACKS.map(|stack| {
+        let norms = |branch: BranchNorms| BranchNormWeights {
+            before: branch.before.map(|_| norm()),
+            after: branch.after.map(|_| norm()),
+        };
+        let spans: Vec<usize> = head_norm_spans(shape);
+        let family = shape.family;
+        let block = |layer: usize| Block {
+            attention_norms: norms(family.norms.attention),
+            feed_forward_norms: norms(family.norms.feed_forward),
+            head_norm: (!spans.is_empty()).then(|| SpanNorm {
+                weight: Tensor::ones([spans.iter().sum()], &self.device),
+                spans: spans.clone().into(),
+                eps: shape.rms_norm_eps,
+            }),
+            kind: shape.layers[layer],
+            stacks: [0, 1, 2, 3].map(|number| {
+                let stack = family.projections.stacks[number].clone();
                 let (in_features, _) = projection_features(shape, stack.start);
-                let biased = match stack.start {
-                    0 => shape.qkv_bias,
-                    3 => shape.o_bias,
-                    _ => false,
-                };
+                let biased = has_bias(shape, number);
                 let out_features: Vec<usize> =
                     stack.map(|i| projection_features(shape, i).1).collect();
                 let outputs = out_features.iter().sum();
@@ -201,7 +210,7 @@ impl RandomWeights {
         Decoder {
             config: shape.clone(),
             embed_tokens,
-            blocks: (0..shape.num_hidden_layers).map(|_| block()).collect(),
+            blocks: (0..shape.num_hidden_layers).map(block).collect(),
             norm: norm(),
             lm_head,
         }
@@ -277,6 +286,7 @@ impl Job<'_> {
                 gradient_scale,
                 dropout: rate
                     .map(|rate| DropoutKey::new(rate, self.arguments.seed, step as u64 + 1, 0)),
+                noise: None,
                 n_kept_blocks: self.n_kept_blocks,
                 chunk_rows: loss_rows(&device),
                 distillation: None,

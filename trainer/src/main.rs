@@ -49,13 +49,11 @@ fn run() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(|| BetweenBars)
         // It would be printed to where nothing can be printed, and panic.
-        .log_internal_errors(false);
-    if std::io::stderr().is_terminal() {
-        // Who looks on knows the time, and 80 columns are few.
-        log.without_time().with_target(false).init();
-    } else {
-        log.init();
-    }
+        .log_internal_errors(false)
+        // Other lines have neither, and 80 columns are few.
+        .without_time()
+        .with_target(false);
+    log.with_ansi(std::io::stderr().is_terminal()).init();
     process::survive_file_limit();
     match commands::run(Cli::of_process()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,36 +1,30 @@
 //! Describes the files of Llama 2 and 3, and of SmolLM2, which has the same model type.
 
-use super::{AutoTokenizer, ConfigRules, Family, GgufRules, HeadRows, ModuleName, SlidingWindow};
+use super::{AutoTokenizer, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, ModuleName};
 
 /// Llama, `LlamaForCausalLM`.
 pub const LLAMA: Family = Family {
     model_type: "llama",
     class: "LlamaForCausalLM",
-    config: ConfigRules {
-        hidden_act: "silu",
-        absent_key_value_heads: None,
-        sliding_window: SlidingWindow::IfUsed,
-    },
+    config: LIKE_LLAMA,
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GGUF,
 };
 
 /// What GGUF files of the architecture say, those of Mistral too.
 pub(super) const GGUF: GgufRules = GgufRules {
-    architecture: "llama",
-    head_rows: HeadRows::HalvesInterleaved,
-    outer: &OUTER,
-    in_block: &IN_BLOCK,
+    written_from_config: true,
+    ..GGUF_LIKE_LLAMA
 };
 
-/// Modules outside the blocks, which Qwen2 has as well.
+/// Modules outside the blocks, which most families have.
 pub(super) const OUTER: [ModuleName; 3] = [
     ModuleName::new("token_embd", "model.embed_tokens"),
     ModuleName::new("output_norm", "model.norm"),
     ModuleName::new("output", "lm_head"),
 ];
 
-/// Modules of a block, which Qwen2 has as well.
+/// Modules of a block, which Qwen2 and others have as well.
 pub(super) const IN_BLOCK: [ModuleName; 9] = [
     ModuleName::new("attn_norm", "input_layernorm"),
     ModuleName::new("attn_q", "self_attn.q_proj"),

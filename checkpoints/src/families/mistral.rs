@@ -1,6 +1,6 @@
 //! Describes the files of Mistral, which are Llama's in GGUF.
 
-use super::{AutoTokenizer, ConfigRules, Family, SlidingWindow, llama};
+use super::{AutoTokenizer, ConfigRules, Family, LIKE_LLAMA, LayerRules, llama};
 
 /// Mistral, `MistralForCausalLM`.
 ///
@@ -11,9 +11,9 @@ pub const MISTRAL: Family = Family {
     model_type: "mistral",
     class: "MistralForCausalLM",
     config: ConfigRules {
-        hidden_act: "silu",
         absent_key_value_heads: Some(8),
-        sliding_window: SlidingWindow::UnlessNull("Mistral"),
+        layers: LayerRules::UnlessNull,
+        ..LIKE_LLAMA
     },
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: llama::GGUF,

@@ -4,19 +4,47 @@
 //! To add a family: write its file, and name it in [`FAMILIES`].
 
 mod bert;
+mod gemma3_text;
+mod granite;
 mod llama;
+mod ministral3;
 mod mistral;
+mod olmo3;
+mod phi3;
 mod qwen2;
+mod qwen3;
+mod seed_oss;
+mod smollm3;
 
 use serde_json::Value;
 
 pub use bert::{BERT, EncoderFamily};
+pub use gemma3_text::GEMMA3_TEXT;
+pub use granite::GRANITE;
 pub use llama::LLAMA;
+pub use ministral3::MINISTRAL3;
 pub use mistral::MISTRAL;
+pub use olmo3::OLMO3;
+pub use phi3::PHI3;
 pub use qwen2::QWEN2;
+pub use qwen3::QWEN3;
+pub use seed_oss::SEED_OSS;
+pub use smollm3::SMOLLM3;
 
 /// Every family of decoders; of two that share an architecture in GGUF, the first names it.
-pub const FAMILIES: [&Family; 3] = [&LLAMA, &MISTRAL, &QWEN2];
+pub const FAMILIES: [&Family; 11] = [
+    &LLAMA,
+    &MISTRAL,
+    &QWEN2,
+    &QWEN3,
+    &GRANITE,
+    &SMOLLM3,
+    &PHI3,
+    &SEED_OSS,
+    &OLMO3,
+    &GEMMA3_TEXT,
+    &MINISTRAL3,
+];
 
 /// `rope_theta` of every family where no file says one.
 pub const DEFAULT_ROPE_THETA: f64 = 10_000.0;
@@ -44,17 +72,126 @@ pub struct ConfigRules {
     /// Key and value heads where `num_key_value_heads` is absent; `None` means one for each query
     /// head, as `null` does in every family.
     pub absent_key_value_heads: Option<usize>,
-    /// Whether attention looks at a window.
-    pub sliding_window: SlidingWindow,
+    /// Other numbers that an absent key means.
+    pub absent: &'static [(&'static str, Absent)],
+    /// Size of a head where `head_dim` is absent; `None` means `hidden_size / num_attention_heads`.
+    pub absent_head_dim: Option<usize>,
+    /// Whether the head is the embedding where `tie_word_embeddings` is absent.
+    pub absent_tie: bool,
+    /// `attention_bias` where it is absent.
+    pub absent_attention_bias: bool,
+    /// Which blocks attend within a window, and which turn queries and keys.
+    pub layers: LayerRules,
+    /// How queries and keys are turned.
+    pub rotary: RotaryRules,
+    /// What the family multiplies numbers with.
+    pub multipliers: Multipliers,
+    /// Fields of what transformers drops in training, with what an absent one means.
+    pub dropouts: &'static [(&'static str, f64)],
+    /// Keys of the family that change what other families compute, and are refused there.
+    pub own_keys: &'static [&'static str],
 }
 
-/// When a model attends within a window, which is 4096 tokens where the file names none.
+/// What an absent key means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Absent {
+    /// A count.
+    Count(usize),
+    /// Another number.
+    Number(f64),
+}
+
+impl Absent {
+    /// The same as JSON.
+    pub(crate) fn value(self) -> Value {
+        match self {
+            Self::Count(count) => count.into(),
+            Self::Number(number) => number.into(),
+        }
+    }
+}
+
+/// What `config.json` means for Llama; other families say in what they differ.
+const LIKE_LLAMA: ConfigRules = ConfigRules {
+    hidden_act: "silu",
+    absent_key_value_heads: None,
+    absent: &[],
+    absent_head_dim: None,
+    absent_tie: false,
+    absent_attention_bias: false,
+    layers: LayerRules::Full,
+    rotary: RotaryRules {
+        theta: DEFAULT_ROPE_THETA,
+        local_theta: None,
+        partial: false,
+        must_be_said: false,
+        original_context: None,
+    },
+    multipliers: Multipliers::None,
+    dropouts: &[("attention_dropout", 0.0)],
+    own_keys: &[],
+};
+
+/// The window where a family has one and the file names none.
+pub const DEFAULT_WINDOW: usize = 4096;
+
+/// Which blocks of a family attend within a window, and which turn queries and keys by their positions.
+///
+/// Where a window is meant and `sliding_window` is absent, it is [`DEFAULT_WINDOW`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SlidingWindow {
-    /// Unless `sliding_window` is null; the family has this name in messages.
-    UnlessNull(&'static str),
-    /// Where `use_sliding_window` is true and `sliding_window` not null.
-    IfUsed,
+pub enum LayerRules {
+    /// No block has a window.
+    Full,
+    /// All, unless `sliding_window` is null.
+    UnlessNull,
+    /// All, where `sliding_window` is given.
+    IfGiven,
+    /// Where `use_sliding_window` is true and `sliding_window` not null: those that `layer_types` says,
+    /// or the ones from `max_window_layers` on, which is 28 where it is absent.
+    FromLayer,
+    /// Those that `layer_types` says, or all but each so-manieth; `sliding_window_pattern` may name
+    /// another number.
+    AllButEach(usize),
+    /// Each so-manieth does not turn queries and keys, or those with 0 in `no_rope_layers`;
+    /// `no_rope_layer_interval` may name another number. With `use_sliding_window` these have the
+    /// window, or those that `layer_types` says.
+    UnturnedEach(usize),
+}
+
+impl LayerRules {
+    /// Whether `layer_types` counts.
+    pub fn read_types(self) -> bool {
+        !matches!(self, Self::Full | Self::UnlessNull | Self::IfGiven)
+    }
+}
+
+/// How a family turns queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RotaryRules {
+    /// `rope_theta` where no file says one.
+    pub theta: f64,
+    /// Where blocks with a window turn by another theta and without a scaling: `rope_local_base_freq`
+    /// where it is absent.
+    pub local_theta: Option<f64>,
+    /// Whether `partial_rotary_factor` counts.
+    pub partial: bool,
+    /// Whether the file must say how: an absent `rope_parameters` means a scaling that no file writes.
+    pub must_be_said: bool,
+    /// Where `original_max_position_embeddings` at the top of the file counts: what it is where it is
+    /// absent.
+    pub original_context: Option<usize>,
+}
+
+/// What a family multiplies numbers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Multipliers {
+    /// Nothing but scores, with the inverse root of the size of a head.
+    None,
+    /// Embeddings, scores, what blocks add, and logits, by keys of the file.
+    Granite,
+    /// Embeddings with the root of the hidden size, scores with the inverse root of
+    /// `query_pre_attn_scalar`.
+    Gemma,
 }
 
 /// The class of tokenizer that transformers 5 takes for a family.
@@ -75,11 +212,30 @@ pub struct GgufRules {
     pub architecture: &'static str,
     /// How llama.cpp orders rows of query and key projections.
     pub head_rows: HeadRows,
+    /// Whether a folder of the family becomes a file by other names and another order of rows alone, so
+    /// that one can be written from it.
+    pub written_from_config: bool,
     /// Modules outside the blocks.
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
     pub in_block: &'static [ModuleName],
+    /// What llama.cpp's weights of norms are more than Hugging Face's.
+    pub norm_offset: f32,
+    /// Numbers of the architecture's group that other families lack, with the field of `config.json` that
+    /// says the same, also one of its `rope_scaling`; an absent one leaves the field out.
+    pub numbers: &'static [(&'static str, &'static str)],
 }
+
+/// What GGUF files of most families say, but for the architecture.
+const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
+    architecture: "llama",
+    head_rows: HeadRows::HalvesInterleaved,
+    written_from_config: false,
+    outer: &llama::OUTER,
+    in_block: &llama::IN_BLOCK,
+    norm_offset: 0.0,
+    numbers: &[],
+};
 
 /// How llama.cpp orders the rows of each head in query and key projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

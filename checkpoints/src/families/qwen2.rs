@@ -1,6 +1,9 @@
 //! Describes the files of Qwen2 and Qwen2.5.
 
-use super::{AutoTokenizer, ConfigRules, Family, GgufRules, HeadRows, SlidingWindow, llama};
+use super::{
+    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
+    LayerRules,
+};
 
 /// Qwen2, `Qwen2ForCausalLM`.
 ///
@@ -11,15 +14,15 @@ pub const QWEN2: Family = Family {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
     config: ConfigRules {
-        hidden_act: "silu",
         absent_key_value_heads: Some(32),
-        sliding_window: SlidingWindow::IfUsed,
+        layers: LayerRules::FromLayer,
+        ..LIKE_LLAMA
     },
     auto_tokenizer: AutoTokenizer::Always("Qwen2Tokenizer"),
     gguf: GgufRules {
         architecture: "qwen2",
         head_rows: HeadRows::AsIs,
-        outer: &llama::OUTER,
-        in_block: &llama::IN_BLOCK,
+        written_from_config: true,
+        ..GGUF_LIKE_LLAMA
     },
 };

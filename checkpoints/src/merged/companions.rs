@@ -14,7 +14,7 @@ use crate::atomic::write_file;
 use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
 use crate::families::Family;
-use crate::model_files::{ModelFiles, TokenizerSource, tokenizer_without_dropout};
+use crate::model_files::{ModelFiles, TokenizerSource, text_part, tokenizer_without_dropout};
 use crate::prompt_files::CHAT_TEMPLATE;
 use crate::regular_file;
 
@@ -122,6 +122,9 @@ fn copy(
             }
         }
         write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+    } else if is_with_pictures(&config) {
+        // The language model alone is a model of its own.
+        write_json(&dir.join(CONFIG), &files.config)?;
     } else {
         write_file(&dir.join(CONFIG), &config)?
     }
@@ -135,6 +138,11 @@ fn copy(
         write_file(&dir.join(name), &companion(&path, name)?)?;
     }
     Ok(())
+}
+
+/// Whether this config.json is that of a model that reads pictures, too.
+fn is_with_pictures(config: &[u8]) -> bool {
+    serde_json::from_slice(config).is_ok_and(|whole| text_part::of_config(&whole).is_some())
 }
 
 fn write_from_gguf(

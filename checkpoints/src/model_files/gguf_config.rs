@@ -1,31 +1,31 @@
 //! GGUF metadata as the fields of Hugging Face's config.json.
 //!
 //! Mistral models carry the architecture "llama" in GGUF and the same computation, so they come
-//! out as model type llama. Llama 3.1's rotary scaling is stored as a tensor of divisors, from
-//! which its settings are recovered; divisors of any other origin are refused.
+//! out as model type llama.
 
-use std::f64::consts::TAU;
+use serde_json::{Map, Value, json};
 
-use serde_json::{Value, json};
-
-use super::gguf_keys;
+use super::{gguf_keys, gguf_rope};
 use crate::error::CheckpointError;
-use crate::families::{DEFAULT_ROPE_THETA, Family};
-use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata};
+use crate::families::{Family, LayerRules, Multipliers};
+use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
-/// Settings that all published Llama 3 models share; the factor is the one that varies.
-const LLAMA3_LOW_FREQ_FACTOR: f64 = 1.0;
-const LLAMA3_HIGH_FREQ_FACTOR: f64 = 4.0;
-const LLAMA3_ORIGINAL_CONTEXT: f64 = 8192.0;
-/// Relative; the divisors are stored as f32 and computed in f32 by some converters.
-const DIVISOR_TOLERANCE: f64 = 1e-4;
+/// Blocks beyond these are refused by whoever reads the config.
+const MODEL_LAYERS: usize = 1 << 16;
 
 /// The config as `transformers` would have written it.
 pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
+    let kind = "general.type";
+    if metadata.text(kind)? == Some("adapter") {
+        let problem = "is \"adapter\": this is a LoRA adapter for llama.cpp, which loads it beside its \
+                       base (--lora), and no model; name the base, or for the adapter the run or the \
+                       folder of PEFT that it came from";
+        return Err(CheckpointError::field(metadata.path(), kind, problem));
+    }
     let family = family(metadata)?;
     let architecture = family.gguf.architecture;
-    gguf_keys::refuse_unknown(metadata, architecture)?;
+    gguf_keys::refuse_unknown(metadata, family)?;
     let fields = Fields {
         metadata,
         architecture,
@@ -44,17 +44,18 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         Some(head_dim) => head_dim,
         None => hidden_size / n_heads,
     };
-    for key in ["attention.value_length", "rope.dimension_count"] {
-        fields.must_be(key, head_dim)?;
+    fields.must_be("attention.value_length", head_dim)?;
+    if !family.config.rotary.partial {
+        fields.must_be("rope.dimension_count", head_dim)?;
     }
     let n_key_value = metadata.unsigned(&fields.key("attention.head_count_kv"))?;
     let rope_theta = fields
         .optional_number("rope.freq_base")?
-        .unwrap_or_else(|| DEFAULT_ROPE_THETA.into());
+        .unwrap_or_else(|| family.config.rotary.theta.into());
     let theta = rope_theta.as_f64().unwrap_or_default();
     let vocab_size = vocab_size(gguf)?;
     let eps = "attention.layer_norm_rms_epsilon";
-    Ok(json!({
+    let mut config = json!({
         "model_type": family.model_type,
         "hidden_size": hidden_size,
         "intermediate_size": fields.unsigned("feed_forward_length")?,
@@ -65,13 +66,114 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         "vocab_size": vocab_size,
         "rms_norm_eps": metadata.require(&fields.key(eps), fields.optional_number(eps)?)?,
         "rope_theta": rope_theta,
-        "rope_scaling": rope_scaling(gguf, &fields, theta)?,
+        "rope_scaling": gguf_rope::scaling(gguf, &fields, theta)?,
         "max_position_embeddings": fields.unsigned("context_length")?,
         "tie_word_embeddings": !gguf.has_tensor("output.weight"),
         "attention_bias": gguf.has_tensor("blk.0.attn_q.bias"),
         "mlp_bias": gguf.has_tensor("blk.0.ffn_gate.bias"),
         "hidden_act": family.config.hidden_act,
-    }))
+    });
+    let own = own_fields(&fields, family, &config)?;
+    config
+        .as_object_mut()
+        .into_iter()
+        .for_each(|config| config.extend(own.clone()));
+    Ok(config)
+}
+
+/// What the family alone says.
+fn own_fields(
+    fields: &Fields<'_>,
+    family: &Family,
+    config: &Value,
+) -> Result<Map<String, Value>, CheckpointError> {
+    let mut own = Map::new();
+    for (key, field) in family.gguf.numbers {
+        let Some(number) = fields.optional_number_or_count(key)? else {
+            continue;
+        };
+        let Some(scaling) = field.strip_prefix("rope_scaling.") else {
+            own.insert((*field).to_owned(), number);
+            continue;
+        };
+        let mut table = config["rope_scaling"].clone();
+        let Some(entries) = table.as_object_mut() else {
+            let problem = "needs a rotary scaling beside it; convert the model again";
+            return Err(CheckpointError::field(
+                fields.metadata.path(),
+                fields.key(key),
+                problem,
+            ));
+        };
+        entries.insert(scaling.to_owned(), number);
+        own.insert("rope_scaling".to_owned(), table);
+    }
+    let size = |field: &str| config[field].as_f64().unwrap_or_default();
+    let head_dim = size("head_dim");
+    match family.config.multipliers {
+        Multipliers::None => {}
+        // Without the key llama.cpp divides by the root of the size of a head.
+        Multipliers::Granite => {
+            let usual = own.entry("attention_multiplier");
+            usual.or_insert_with(|| head_dim.powf(-0.5).into());
+        }
+        // llama.cpp knows the one size of Gemma 3 with another scale by its blocks.
+        Multipliers::Gemma => {
+            let is_27b = size("num_hidden_layers") == 62.0;
+            let of_width = size("hidden_size") / size("num_attention_heads");
+            let scalar = if is_27b { of_width } else { head_dim };
+            own.insert("query_pre_attn_scalar".to_owned(), scalar.into());
+        }
+    }
+    if family.config.rotary.partial {
+        let turned = fields
+            .metadata
+            .unsigned(&fields.key("rope.dimension_count"))?;
+        let share = turned.map_or(1.0, |turned| turned as f64 / head_dim);
+        own.insert("partial_rotary_factor".to_owned(), share.into());
+    }
+    let original = "original_max_position_embeddings";
+    let context = &config["rope_scaling"][original];
+    if family.config.rotary.original_context.is_some() && !context.is_null() {
+        own.insert(original.to_owned(), context.clone());
+    }
+    own.extend(window(fields, family, config)?);
+    Ok(own)
+}
+
+/// The window of a family that may have one, 0 and no key meaning none.
+fn window(
+    fields: &Fields<'_>,
+    family: &Family,
+    config: &Value,
+) -> Result<Map<String, Value>, CheckpointError> {
+    let window = fields.metadata.unsigned(&fields.key(gguf_keys::WINDOW))?;
+    let window = window.filter(|&window| window > 0);
+    let mut own = Map::new();
+    match family.config.layers {
+        LayerRules::Full => return Ok(own),
+        LayerRules::FromLayer | LayerRules::UnturnedEach(_) if window.is_some() => {
+            return Err(CheckpointError::Unsupported {
+                path: fields.metadata.path().to_owned(),
+                feature: fields.key(gguf_keys::WINDOW),
+                fix: "llama.cpp knows no window of this architecture; take the model's \
+                       safetensors directory",
+            });
+        }
+        LayerRules::AllButEach(_) if window.is_none() => {
+            let n_layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
+            let n_layers = usize::try_from(n_layers)
+                .unwrap_or(usize::MAX)
+                .min(MODEL_LAYERS);
+            own.insert(
+                "layer_types".to_owned(),
+                vec!["full_attention"; n_layers].into(),
+            );
+        }
+        _ => {}
+    }
+    own.insert("sliding_window".to_owned(), window.into());
+    Ok(own)
 }
 
 fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
@@ -84,13 +186,13 @@ fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
 }
 
 /// Metadata fields under the architecture's prefix.
-struct Fields<'a> {
-    metadata: &'a GgufMetadata,
+pub(super) struct Fields<'a> {
+    pub(super) metadata: &'a GgufMetadata,
     architecture: &'static str,
 }
 
 impl Fields<'_> {
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
@@ -113,8 +215,18 @@ impl Fields<'_> {
         }
     }
 
+    /// A number of whatever type it is stored in.
+    fn optional_number_or_count(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
+        let key = self.key(name);
+        let mut entries = self.metadata.entries();
+        match entries.find(|(entry, _)| *entry == key) {
+            Some((_, GgufValue::Unsigned(count))) => Ok(Some((*count).into())),
+            _ => self.optional_number(name),
+        }
+    }
+
     /// The shortest decimal that is the stored f32: 1e-5, not 9.999999747378752e-6.
-    fn optional_number(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
+    pub(super) fn optional_number(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
         let key = self.key(name);
         let Some(number) = self.metadata.f32(&key)? else {
             return Ok(None);
@@ -152,103 +264,62 @@ fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
     }
 }
 
-/// The rotary scaling as llama.cpp reads it: linear where no type is given, by the factor of the
-/// present key or else of the old one, 0 and no factor meaning 1.
-///
-/// # Source
-///
-/// ggml-org/llama.cpp, `llama-model.cpp`, `load_hparams`, and `llama-context.cpp`, by which type
-/// "none" scales nothing whatever the factor.
-fn rope_scaling(
-    gguf: &GgufFile,
-    fields: &Fields<'_>,
-    rope_theta: f64,
-) -> Result<Value, CheckpointError> {
-    let metadata = fields.metadata;
-    let unsupported = |feature: String| CheckpointError::Unsupported {
-        path: metadata.path().to_owned(),
-        feature,
-        fix: "take the model's safetensors directory, or one with no or linear scaling",
-    };
-    let number = |name: &str| fields.optional_number(name);
-    let attn_factor = number("rope.scaling.attn_factor")?;
-    if let Some(factor) = attn_factor.filter(|factor| factor.as_f64() != Some(1.0)) {
-        let key = fields.key("rope.scaling.attn_factor");
-        return Err(unsupported(format!("{key} = {factor}")));
-    }
-    let type_key = fields.key("rope.scaling.type");
-    let scales = match metadata.text(&type_key)? {
-        None | Some("linear") => true,
-        Some("none") => false,
-        Some(other) => return Err(unsupported(format!("{type_key} \"{other}\""))),
-    };
-    let factor = match (number("rope.scaling.factor")?, number("rope.scale_linear")?) {
-        (Some(new), Some(old)) if new != old => {
-            let key = fields.key("rope.scaling.factor");
-            let problem = format!(
-                "is {new}, and its older name {} is {old}; convert the model again",
-                fields.key("rope.scale_linear")
-            );
-            return Err(CheckpointError::field(metadata.path(), key, problem));
-        }
-        (new, old) => new.or(old),
-    };
-    let factor =
-        factor.filter(|factor| scales && ![Some(0.0), Some(1.0)].contains(&factor.as_f64()));
-    match (gguf.rope_divisors()?, factor) {
-        (Some(divisors), None) => llama3_scaling(metadata, &divisors, rope_theta),
-        (Some(_), Some(factor)) => Err(unsupported(format!(
-            "rope_freqs.weight beside a rotary factor of {factor}"
-        ))),
-        (None, Some(factor)) => Ok(json!({ "rope_type": "linear", "factor": factor })),
-        (None, None) => Ok(Value::Null),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
 
-/// Finds the Llama 3 settings whose divisors are `divisors`.
-///
-/// The lowest frequency is always divided by the whole factor, so the last divisor is the factor.
-fn llama3_scaling(
-    metadata: &GgufMetadata,
-    divisors: &[f32],
-    rope_theta: f64,
-) -> Result<Value, CheckpointError> {
-    let factor = f64::from(divisors.last().copied().unwrap_or_default());
-    let fits = divisors.iter().enumerate().all(|(i, &divisor)| {
-        let frequency = rope_theta.powf(-(i as f64) / divisors.len() as f64);
-        let expected = llama3_divisor(frequency, factor);
-        (f64::from(divisor) - expected).abs() <= DIVISOR_TOLERANCE * expected
-    });
-    if !fits || factor < 1.0 {
-        return Err(CheckpointError::Unsupported {
-            path: metadata.path().to_owned(),
-            feature: "rope_freqs.weight with other divisors than Llama 3's".to_owned(),
-            fix: "take the model's safetensors directory instead",
-        });
-    }
-    Ok(json!({
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": LLAMA3_LOW_FREQ_FACTOR,
-        "high_freq_factor": LLAMA3_HIGH_FREQ_FACTOR,
-        "original_max_position_embeddings": LLAMA3_ORIGINAL_CONTEXT as u64,
-    }))
-}
+    use crate::error::CheckpointError;
+    use crate::gguf_writer::GgufWriter;
+    use crate::model_files::ModelFiles;
 
-/// By what Llama 3's scaling divides a rotary frequency, given in radians per position.
-///
-/// # Source
-///
-/// huggingface/transformers `modeling_rope_utils.py`, `_compute_llama3_parameters`.
-fn llama3_divisor(frequency: f64, factor: f64) -> f64 {
-    let wavelength = TAU / frequency;
-    if wavelength < LLAMA3_ORIGINAL_CONTEXT / LLAMA3_HIGH_FREQ_FACTOR {
-        return 1.0;
+    fn open_gguf(gguf: GgufWriter) -> Result<Value, CheckpointError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        gguf.write(&path);
+        Ok(ModelFiles::open(&path)?.config)
     }
-    if wavelength > LLAMA3_ORIGINAL_CONTEXT / LLAMA3_LOW_FREQ_FACTOR {
-        return factor;
+
+    #[test]
+    fn what_a_family_alone_says_stands_in_its_config() {
+        let config = |gguf: GgufWriter| open_gguf(gguf).unwrap();
+        let granite = GgufWriter::tiny("granite")
+            .f32("granite.attention.scale", 0.25)
+            .f32("granite.embedding_scale", 12.0)
+            .f32("granite.residual_scale", 0.5)
+            .f32("granite.logit_scale", 8.0);
+        let granite = config(granite);
+        assert_eq!(granite["attention_multiplier"], 0.25);
+        assert_eq!(granite["embedding_multiplier"], 12.0);
+        assert_eq!(granite["residual_multiplier"], 0.5);
+        assert_eq!(granite["logits_scaling"], 8.0);
+        let plain = config(GgufWriter::tiny("granite"));
+        assert_eq!(plain["attention_multiplier"], 0.5);
+
+        let gemma = config(GgufWriter::tiny("gemma3").u32("gemma3.attention.sliding_window", 16));
+        assert_eq!(gemma["model_type"], "gemma3_text");
+        assert_eq!(gemma["sliding_window"], 16);
+        assert_eq!(gemma["query_pre_attn_scalar"], 4.0);
+        assert_eq!(gemma["rope_theta"], 1e6);
+        let olmo = config(GgufWriter::tiny("olmo2"));
+        assert_eq!(olmo["layer_types"], json!(["full_attention"]));
+        assert_eq!(config(GgufWriter::tiny("smollm3"))["rope_theta"], 2e6);
+
+        let factors = |name: &str, gguf: GgufWriter| {
+            let data = 2f32.to_le_bytes().to_vec();
+            gguf.tensor(&format!("rope_factors_{name}.weight"), &[1], 0, data)
+        };
+        let phi = || GgufWriter::tiny("phi3").u32("phi3.rope.dimension_count", 2);
+        let both = config(factors("long", factors("short", phi())));
+        assert_eq!(both["partial_rotary_factor"], 0.5);
+        assert_eq!(
+            both["rope_scaling"],
+            json!({"rope_type": "longrope", "short_factor": [2.0], "long_factor": [2.0],
+                "original_max_position_embeddings": 64})
+        );
+        let error = open_gguf(factors("long", phi())).unwrap_err().to_string();
+        assert!(error.contains("rope_factors_short.weight"), "{error}");
+        let mistral = GgufWriter::tiny("mistral3").f32("mistral3.attention.temperature_scale", 0.1);
+        let error = open_gguf(mistral).unwrap_err().to_string();
+        assert!(error.contains("temperature_scale"), "{error}");
     }
-    let span = LLAMA3_HIGH_FREQ_FACTOR - LLAMA3_LOW_FREQ_FACTOR;
-    let smooth = (LLAMA3_ORIGINAL_CONTEXT / wavelength - LLAMA3_LOW_FREQ_FACTOR) / span;
-    1.0 / ((1.0 - smooth) / factor + smooth)
 }

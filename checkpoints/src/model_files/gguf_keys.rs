@@ -7,10 +7,11 @@
 //! `load_hparams`.
 
 use crate::error::CheckpointError;
+use crate::families::{Family, LayerRules};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
 
 /// Keys that [`super::gguf_config`] reads or compares.
-const READ: [&str; 15] = [
+const READ: [&str; 20] = [
     "context_length",
     "embedding_length",
     "block_count",
@@ -26,15 +27,21 @@ const READ: [&str; 15] = [
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_log_multiplier",
 ];
 
+/// The window, which is read for families that may have one.
+pub(super) const WINDOW: &str = "attention.sliding_window";
+
 /// Keys that change nothing of what these architectures compute: the rows of the embedding, which
-/// the tensor says itself; the context before a rotary scaling of a type that is refused; whether
-/// a scaling was trained; a constant of a norm that they do not have; how the tensors came to lie
+/// the tensor says itself; whether a scaling was trained; a constant of a norm that they do not have; how the tensors came to lie
 /// as they do; how vectors of a text are pooled.
-const HARMLESS: [&str; 6] = [
+const HARMLESS: [&str; 5] = [
     "vocab_size",
-    "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
     "attention.layer_norm_epsilon",
     "tensor_data_layout",
@@ -46,7 +53,7 @@ const HARMLESS_AT: [(&str, f64); 11] = [
     ("expert_count", 0.0),
     ("expert_used_count", 0.0),
     ("attention.causal", 1.0),
-    ("attention.sliding_window", 0.0),
+    (WINDOW, 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.clamp_kqv", 0.0),
     ("attn_logit_softcapping", 0.0),
@@ -56,18 +63,26 @@ const HARMLESS_AT: [(&str, f64); 11] = [
     ("residual_scale", 1.0),
 ];
 
-/// Refuses keys of the group of `architecture` that may change what the model computes.
+/// Refuses keys of the group of `family` that may change what the model computes.
 pub(super) fn refuse_unknown(
     metadata: &GgufMetadata,
-    architecture: &str,
+    family: &Family,
 ) -> Result<(), CheckpointError> {
-    let prefix = format!("{architecture}.");
+    let prefix = format!("{}.", family.gguf.architecture);
+    let is_own = |name: &str| {
+        let window = name == WINDOW && family.config.layers != LayerRules::Full;
+        window || family.gguf.numbers.iter().any(|(own, _)| *own == name)
+    };
     for (key, value) in metadata.entries() {
         let Some(name) = key.strip_prefix(&prefix) else {
             continue;
         };
         let is_at = |(known, at): &(&str, f64)| *known == name && number(value) == Some(*at);
-        if READ.contains(&name) || HARMLESS.contains(&name) || HARMLESS_AT.iter().any(is_at) {
+        if READ.contains(&name)
+            || is_own(name)
+            || HARMLESS.contains(&name)
+            || HARMLESS_AT.iter().any(is_at)
+        {
             continue;
         }
         return Err(CheckpointError::Unsupported {

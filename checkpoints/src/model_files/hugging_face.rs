@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::tokenizer_files::TokenizerFiles;
-use super::{ModelFiles, TokenizerSource, rope};
+use super::{ModelFiles, TokenizerSource, rope, text_part};
 use crate::budgets::{JSON_BYTES, TEMPLATE_BYTES};
 use crate::error::CheckpointError;
+use crate::families::Family;
 use crate::regular_file;
 use crate::weights::Weights;
 
@@ -37,6 +38,13 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let generation = object_if_present(&generation_path)?.unwrap_or_default();
     let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
+    let of_pictures = match weights.n_of_pictures() {
+        0 => None,
+        n => Some(format!(
+            "{}: the language model alone is read; {n} tensors that see pictures are left out",
+            config_path.display()
+        )),
+    };
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
@@ -46,15 +54,35 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         added_tokens: tokenizer_files.added_tokens()?,
         eos_token_ids,
         choices: choices(&generation),
-        remarks: tokenizer_files.remark(&config).into_iter().collect(),
+        remarks: tokenizer_files
+            .remark(&config)
+            .into_iter()
+            .chain(of_pictures)
+            .collect(),
         config: Value::Object(config),
     })
 }
 
-/// The fields of a `config.json`, rotary settings in one spelling.
+/// The fields of a `config.json`, rotary settings in one spelling, with those that the family has where
+/// the file says nothing of them; of a model that reads pictures, too, those of its language model.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let mut config = object(path)?;
+    if let Some(text) = text_part::of_config(&config) {
+        config = text;
+    }
     rope::normalise(path, &mut config)?;
+    let family = config.get("model_type").and_then(Value::as_str);
+    let Some(family) = family.and_then(Family::of_model_type) else {
+        return Ok(config);
+    };
+    for (key, number) in family.config.absent {
+        let key = (*key).to_owned();
+        config.entry(key).or_insert_with(|| number.value());
+    }
+    if family.config.absent_tie {
+        let tie = "tie_word_embeddings".to_owned();
+        config.entry(tie).or_insert(Value::Bool(true));
+    }
     Ok(config)
 }
 

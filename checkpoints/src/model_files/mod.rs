@@ -9,11 +9,14 @@ mod few_values;
 mod gguf;
 mod gguf_config;
 mod gguf_keys;
+mod gguf_rope;
 mod hugging_face;
 mod rope;
+pub(crate) mod text_part;
 mod tokenizer_class;
 mod tokenizer_files;
 
+pub(crate) use gguf_rope::llama3_divisors;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -124,6 +127,11 @@ pub struct GgufVocabulary {
 }
 
 impl ModelFiles {
+    /// Whether the weights are those of a GGUF file.
+    pub fn is_gguf(&self) -> bool {
+        self.weights.is_gguf()
+    }
+
     /// Opens a Hugging Face directory, a `.gguf` file, or a directory that holds one.
     ///
     /// Reads headers and the small text files; of the tensors only a head that a config ties to the
@@ -136,7 +144,7 @@ impl ModelFiles {
     /// - a JSON file does not parse, or a field read here has a wrong type
     /// - two places of the files say the same thing differently, and programs that read them differ
     ///   in which they take
-    /// - GGUF: an architecture other than llama and qwen2, a metadata field that is needed and
+    /// - GGUF: an architecture of no family, a metadata field that is needed and
     ///   absent, one that may change the computation and is not known, or a rotary scaling that
     ///   `config.json` could not express
     pub fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {

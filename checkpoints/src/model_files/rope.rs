@@ -4,6 +4,9 @@
 //! `rope_theta` beside `rope_scaling: { type or rope_type, … }`. The earlier form is kept, as
 //! other readers of the config know it.
 //!
+//! Families whose blocks with a window turn otherwise say `rope_parameters: { full_attention: { … },
+//! sliding_attention: { rope_theta } }`, or `rope_local_base_freq` beside the earlier form.
+//!
 //! A file may hold both. transformers 5.23 then reads `rope_scaling` alone, and so is it here; what
 //! the two say differently is an error, because other programs read the other one.
 //! Source: huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict`
@@ -14,11 +17,15 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::CheckpointError;
-use crate::families::DEFAULT_ROPE_THETA;
+use crate::families::{DEFAULT_ROPE_THETA, Family};
 
 const OLD: &str = "rope_scaling";
 const NEW: &str = "rope_parameters";
 const THETA: &str = "rope_theta";
+const LOCAL_THETA: &str = "rope_local_base_freq";
+const PARTIAL: &str = "partial_rotary_factor";
+const FULL: &str = "full_attention";
+const SLIDING: &str = "sliding_attention";
 
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
 /// `rope_type`) remain; a config without rotary settings stays as it is.
@@ -37,8 +44,12 @@ pub(super) fn normalise(
     {
         return Ok(());
     }
+    by_layer_type(path, config)?;
     let mut old = table(path, config, OLD)?;
     let mut new = table(path, config, NEW)?;
+    for (key, table) in [(OLD, &mut old), (NEW, &mut new)] {
+        partial(path, config, key, table)?;
+    }
     let theta = theta(path, config, [&mut old, &mut new])?;
     if let Some(theta) = theta {
         config.insert(THETA.to_owned(), theta);
@@ -52,6 +63,70 @@ pub(super) fn normalise(
     let scaling = scaling.map_or(Value::Null, Value::Object);
     config.insert(OLD.to_owned(), scaling);
     Ok(())
+}
+
+/// Brings settings for each type of layer to one table and `rope_local_base_freq`, for the families
+/// that turn so.
+fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), CheckpointError> {
+    let family = config.get("model_type").and_then(Value::as_str);
+    let rules = family.and_then(Family::of_model_type).map(|f| &f.config);
+    let is_local = rules.is_some_and(|rules| rules.rotary.local_theta.is_some());
+    let Some(Value::Object(tables)) = config.get(NEW).filter(|_| is_local) else {
+        return Ok(());
+    };
+    let wrong = |key: String, problem: &str| Err(CheckpointError::field(path, key, problem));
+    if let Some(other) = tables
+        .keys()
+        .find(|key| ![FULL, SLIDING].contains(&key.as_str()))
+    {
+        let problem = "models of this type have settings for full_attention and sliding_attention";
+        return wrong(format!("{NEW}.{other}"), problem);
+    }
+    let full = tables.get(FULL).cloned().unwrap_or(Value::Null);
+    let local = tables.get(SLIDING).cloned().unwrap_or(Value::Null);
+    let key = |name: &str| format!("{NEW}.{SLIDING}.{name}");
+    if let Value::Object(local) = local {
+        for (name, value) in local {
+            match (name.as_str(), &value) {
+                (_, Value::Null) => {}
+                (THETA, _) => match config.get(LOCAL_THETA) {
+                    Some(said) if said.as_f64() != value.as_f64() => {
+                        let problem = format!("is {value}, and {LOCAL_THETA} is {said}");
+                        return wrong(key(&name), &problem);
+                    }
+                    _ => {
+                        config.insert(LOCAL_THETA.to_owned(), value);
+                    }
+                },
+                ("rope_type" | "type", kind) if kind == "default" => {}
+                _ => return wrong(key(&name), "blocks with a window turn without a scaling"),
+            }
+        }
+    }
+    config.insert(NEW.to_owned(), full);
+    Ok(())
+}
+
+/// Moves the share of a head that is turned from a table to the top of the file.
+fn partial(
+    path: &Path,
+    config: &mut Map<String, Value>,
+    key: &str,
+    table: &mut Option<Map<String, Value>>,
+) -> Result<(), CheckpointError> {
+    let Some(share) = table.as_mut().and_then(|table| table.remove(PARTIAL)) else {
+        return Ok(());
+    };
+    match config.get(PARTIAL) {
+        Some(top) if top.as_f64() != share.as_f64() => {
+            let problem = format!("is {top} and differs from {key}.{PARTIAL}, which is {share}");
+            Err(CheckpointError::field(path, PARTIAL, problem))
+        }
+        _ => {
+            config.insert(PARTIAL.to_owned(), share);
+            Ok(())
+        }
+    }
 }
 
 /// Takes a table out of the config, its type under the present key; an empty one says nothing.

@@ -44,6 +44,18 @@ fn open_gguf(gguf: GgufWriter) -> Result<ModelFiles, CheckpointError> {
 }
 
 #[test]
+fn an_adapter_for_llama_cpp_is_told_for_what_it_is() {
+    let adapter = GgufWriter::new()
+        .text("general.type", "adapter")
+        .text("general.architecture", "llama");
+    let said = open_gguf(adapter).unwrap_err().to_string();
+    assert!(
+        said.contains("this is a LoRA adapter for llama.cpp"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_gguf_file_gives_config_vocabulary_template_and_stop_ids() {
     let model = ModelFiles::open(&fixture("tiny_llama.gguf")).unwrap();
     assert_eq!(
@@ -156,7 +168,7 @@ fn other_divisors_are_refused() {
 }
 
 #[test]
-fn gguf_scaling_is_taken_over_if_linear_and_refused_otherwise() {
+fn gguf_scaling_is_taken_over_if_linear_or_yarn_and_refused_otherwise() {
     let scaled = |kind: &str| {
         GgufWriter::tiny("llama")
             .text("llama.rope.scaling.type", kind)
@@ -167,9 +179,15 @@ fn gguf_scaling_is_taken_over_if_linear_and_refused_otherwise() {
         model.config["rope_scaling"],
         json!({"rope_type": "linear", "factor": 4.0})
     );
-    let error = open_gguf(scaled("yarn")).unwrap_err().to_string();
+    let yarn = scaled("yarn").f32("llama.rope.scaling.yarn_beta_fast", 16.0);
+    assert_eq!(
+        open_gguf(yarn).unwrap().config["rope_scaling"],
+        json!({"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0,
+            "original_max_position_embeddings": 64})
+    );
+    let error = open_gguf(scaled("longrope")).unwrap_err().to_string();
     assert!(
-        error.contains("llama.rope.scaling.type \"yarn\" is not supported"),
+        error.contains("llama.rope.scaling.type \"longrope\" is not supported"),
         "{error}"
     );
 }
@@ -313,8 +331,8 @@ fn a_tied_head_is_the_embedding_or_the_folder_is_refused() {
 fn gguf_models_that_cannot_be_described_are_errors_that_name_the_field() {
     for (gguf, part) in [
         (
-            GgufWriter::tiny("gemma3"),
-            "general.architecture \"gemma3\"",
+            GgufWriter::tiny("gemma9"),
+            "general.architecture \"gemma9\"",
         ),
         (
             GgufWriter::new().text("general.architecture", "llama"),

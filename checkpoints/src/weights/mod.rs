@@ -9,6 +9,7 @@ mod blocks;
 mod encoding;
 mod float;
 pub(crate) mod gguf;
+mod gguf_dtype;
 mod gguf_metadata;
 pub(crate) mod gguf_write;
 mod head_counts;
@@ -26,6 +27,8 @@ use crate::error::{CheckpointError, TensorDifferences};
 use encoding::{Encoding, Format};
 pub use float::FloatDtype;
 pub(crate) use float::{NewTensor, write_values};
+pub use gguf_dtype::GgufDtype;
+pub(crate) use gguf_dtype::NewGgufTensor;
 pub use head_counts::HeadCounts;
 pub(crate) use open::{INDEX, SINGLE, only_weight_file};
 pub(crate) use row_order::RowOrder;
@@ -91,6 +94,8 @@ struct StoredTensor {
     shape: Vec<usize>,
     encoding: Encoding,
     row_order: RowOrder,
+    /// Subtracted from each value.
+    excess: f32,
 }
 
 /// The tensors of a model on disk, by Hugging Face name.
@@ -99,9 +104,17 @@ pub struct Weights {
     origin: PathBuf,
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, StoredTensor>,
+    /// Tensors that see pictures, which are left out.
+    n_of_pictures: usize,
 }
 
 impl Weights {
+    /// Tensors of the files that see pictures: they are left out, and those of the language model beside
+    /// them have their names without it.
+    pub fn n_of_pictures(&self) -> usize {
+        self.n_of_pictures
+    }
+
     /// Names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
@@ -149,7 +162,10 @@ impl Weights {
         let tensor = self.stored(name)?;
         let source = &self.files[tensor.file_idx];
         let format = self.format(name, tensor)?;
-        let values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        if tensor.excess != 0.0 {
+            values.iter_mut().for_each(|value| *value -= tensor.excess);
+        }
         Ok(HostTensor {
             values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::encoding::Encoding;
-use super::gguf::{ARCHITECTURE, GgufFile, ROPE_FREQS};
+use super::gguf::{ARCHITECTURE, GgufFile, ROPE_TENSORS};
 use super::head_counts::HeadCounts;
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor, Weights, safetensors_header};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA};
+use crate::model_files::text_part;
 use crate::regular_file;
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -75,10 +76,11 @@ impl Weights {
         let family = family.unwrap_or(&LLAMA);
         let mut by_name = BTreeMap::new();
         for tensor in tensors {
-            if tensor.name == ROPE_FREQS {
+            if ROPE_TENSORS.contains(&tensor.name.as_str()) {
                 continue;
             }
             let name = family.hugging_face_tensor(&tensor.name);
+            let is_norm = tensor.name.ends_with("_norm.weight");
             let row_order = match heads {
                 Some(heads) => heads.order(source.path(), &name, &tensor.shape)?,
                 None => RowOrder::AsIs,
@@ -89,6 +91,11 @@ impl Weights {
                 shape: tensor.shape,
                 encoding: Encoding::Read(tensor.format),
                 row_order,
+                excess: if is_norm {
+                    family.gguf.norm_offset
+                } else {
+                    0.0
+                },
             };
             if by_name.insert(name, stored).is_some() {
                 let at = format!("tensor {}", tensor.name);
@@ -100,6 +107,7 @@ impl Weights {
             origin: source.path().to_owned(),
             files: vec![source],
             tensors: by_name,
+            n_of_pictures: 0,
         })
     }
 }
@@ -168,9 +176,26 @@ fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, Checkpo
         }
         files.push(source);
     }
+    let mut n_of_pictures = 0;
+    if text_part::is_within(tensors.keys().map(String::as_str)) {
+        let mut alone = BTreeMap::new();
+        for (name, tensor) in tensors {
+            let Some(name) = text_part::tensor_name(&name) else {
+                n_of_pictures += 1;
+                continue;
+            };
+            let at = format!("tensor {name}");
+            if alone.insert(name, tensor).is_some() {
+                let problem = "the language model holds it twice, with its prefix and without";
+                return Err(CheckpointError::malformed(origin, at, problem));
+            }
+        }
+        tensors = alone;
+    }
     Ok(Weights {
         origin: origin.to_owned(),
         files,
+        n_of_pictures,
         tensors,
     })
 }
@@ -205,9 +230,14 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
     let paths: Vec<PathBuf> = shards.iter().map(|shard| dir.join(shard)).collect();
     let weights = from_safetensors(dir, &paths)?;
     for (name, shard) in &index.weight_map {
+        // What sees pictures is left out.
+        let Some(alone) = text_part::tensor_name(name) else {
+            continue;
+        };
         let holder = weights
             .tensors
-            .get(name)
+            .get(&alone)
+            .or_else(|| weights.tensors.get(name))
             .map(|tensor| weights.files[tensor.file_idx].path());
         if holder != Some(&dir.join(shard)) {
             return Err(CheckpointError::UnknownTensor {

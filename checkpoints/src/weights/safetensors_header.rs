@@ -250,6 +250,7 @@ fn stored_tensor(
         shape: shape.collect::<Result<_, _>>()?,
         encoding,
         row_order: RowOrder::AsIs,
+        excess: 0.0,
     })
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::error::ReportError;
 use super::headline::{Headline, of_runs, suites};
-use super::number::{count, estimate};
+use super::number::{beside_ceiling, count, estimate};
 use super::results::{Figure, figures};
 use super::run::{MetricWords, ReportRun, SuiteResult};
 use super::shortened::cell;
@@ -73,7 +73,7 @@ impl RunCell {
         };
         let interval = figure.interval;
         Self {
-            value: estimate(figure.value),
+            value: beside_ceiling(figure.value, figure.ceiling),
             interval: interval.map(|(low, high)| [low, high].map(estimate)),
         }
     }

@@ -12,7 +12,8 @@ use super::cpu::{Heads, Inputs};
 use super::cpu_backward::{Results, attention_gradient};
 use super::cpu_forward::attention;
 use super::{
-    Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents, cpu_decode,
+    Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents, Queries,
+    cpu_decode,
 };
 use crate::cpu::buffer::{changed, contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_number;
@@ -20,23 +21,23 @@ use crate::cpu::number::with_number;
 impl AttentionOps for Flex {
     fn document_attention(
         qkv: FlexTensor,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> FlexTensor {
-        Self::attention_forward(qkv, n_heads, documents, causality).out
+        Self::attention_forward(qkv, queries, documents, causality).out
     }
 }
 
 impl AttentionGradients for Flex {
     fn attention_forward(
         qkv: FlexTensor,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> Attention<Self> {
         let qkv = contiguous(qkv);
-        let heads = heads(&qkv, n_heads);
+        let heads = heads(&qkv, queries);
         let n = documents.n_tokens();
         let (out, log_sums) = with_number!(qkv.dtype(), T => {
             let inputs = Inputs { qkv: numbers::<T>(&qkv), heads, causality };
@@ -45,6 +46,7 @@ impl AttentionGradients for Flex {
         });
         Attention {
             qkv,
+            queries,
             documents,
             causality,
             out,
@@ -54,7 +56,7 @@ impl AttentionGradients for Flex {
 
     fn attention_gradient(saved: Attention<Self>, dy: FlexTensor) -> FlexTensor {
         let dy = contiguous(dy);
-        let heads = heads(&saved.qkv, dims::<3>(&dy)[1]);
+        let heads = heads(&saved.qkv, saved.queries);
         with_number!(dy.dtype(), T => {
             let inputs = Inputs {
                 qkv: numbers::<T>(&saved.qkv),
@@ -77,12 +79,12 @@ impl DecodeOps for Flex {
         qkv: FlexTensor,
         keys: FlexTensor,
         values: FlexTensor,
-        n_heads: usize,
+        queries: Queries,
         starts: Vec<usize>,
         end: usize,
     ) -> FlexTensor {
         let [qkv, keys, values] = [qkv, keys, values].map(contiguous);
-        let heads = heads(&qkv, n_heads);
+        let heads = heads(&qkv, queries);
         let [b, _, capacity, _] = dims(&keys);
         let shape = [b, heads.h, heads.c];
         with_number!(qkv.dtype(), T => with_number!(keys.dtype(), U => {
@@ -113,12 +115,13 @@ impl DecodeOps for Flex {
     }
 }
 
-fn heads(qkv: &FlexTensor, h: usize) -> Heads {
+fn heads(qkv: &FlexTensor, queries: Queries) -> Heads {
     let [_, all, c] = dims(qkv);
     Heads {
-        h,
-        g: (all - h) / 2,
+        h: queries.heads,
+        g: (all - queries.heads) / 2,
         c,
+        scale: queries.scale(c) as f32,
     }
 }
 
@@ -139,7 +142,7 @@ impl<B: AttentionGradients> Backward<B, 1> for AttentionBackward {
 impl<B: AttentionGradients, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
     fn document_attention(
         qkv: FloatTensor<Self>,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> FloatTensor<Self> {
@@ -148,7 +151,7 @@ impl<B: AttentionGradients, C: CheckpointStrategy> AttentionOps for Autodiff<B, 
             .compute_bound()
             .stateful();
         let qkv = qkv.into_primitive();
-        let attention = B::attention_forward(qkv, n_heads, documents, causality);
+        let attention = B::attention_forward(qkv, queries, documents, causality);
         let out = attention.out.clone();
         match prepared {
             OpsKind::Tracked(prep) => prep.finish(attention, out),

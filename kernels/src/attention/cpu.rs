@@ -54,14 +54,11 @@ pub(super) struct Heads {
     pub(super) g: usize,
     /// Size of a head.
     pub(super) c: usize,
+    /// What scores are multiplied with.
+    pub(super) scale: f32,
 }
 
 impl Heads {
-    /// What scores are multiplied with.
-    pub(super) fn scale(&self) -> f32 {
-        (1.0 / (self.c as f64).sqrt()) as f32
-    }
-
     /// Heads of a token: queries, keys and values.
     pub(super) fn all(&self) -> usize {
         self.h + 2 * self.g
@@ -119,8 +116,16 @@ impl<'a, T> Inputs<'a, T> {
     /// Keys that queries before `end` see of `keys`.
     pub(super) fn keys_seen(&self, end: usize, keys: usize) -> usize {
         match self.causality {
-            Causality::Causal => end.min(keys),
+            Causality::Causal | Causality::Sliding(_) => end.min(keys),
             Causality::Bidirectional => keys,
+        }
+    }
+
+    /// The first key that `query` sees.
+    pub(super) fn first_seen(&self, query: usize) -> usize {
+        match self.causality {
+            Causality::Sliding(window) => (query + 1).saturating_sub(window),
+            Causality::Causal | Causality::Bidirectional => 0,
         }
     }
 
@@ -147,7 +152,8 @@ impl<'a, T> Inputs<'a, T> {
         self.head(head, task.start, task.keys)
     }
 
-    /// Hides scores of keys that do not exist or lie behind their query: makes them `-∞`.
+    /// Hides scores of keys that do not exist, or lie behind their query or before its window: makes
+    /// them `-∞`.
     ///
     /// Rows of `scores`, `stride` apart, are queries from `first` on; columns are keys
     /// from `keys.start` on, of which `columns` are filled.
@@ -159,12 +165,16 @@ impl<'a, T> Inputs<'a, T> {
         keys: std::ops::Range<usize>,
         columns: usize,
     ) {
-        if self.keys_seen(first + 1, keys.end) >= keys.start + columns {
+        let last = first + (scores.len() / stride).saturating_sub(1);
+        let all_behind = self.keys_seen(first + 1, keys.end) >= keys.start + columns;
+        if all_behind && self.first_seen(last) <= keys.start {
             return;
         }
+        let column = |key: usize| key.saturating_sub(keys.start).min(columns);
         for (i, row) in scores.chunks_exact_mut(stride).enumerate() {
             let seen = self.keys_seen(first + i + 1, keys.end);
-            row[seen.saturating_sub(keys.start).min(columns)..columns].fill(f32::NEG_INFINITY);
+            row[column(seen)..columns].fill(f32::NEG_INFINITY);
+            row[..column(self.first_seen(first + i))].fill(f32::NEG_INFINITY);
         }
     }
 }

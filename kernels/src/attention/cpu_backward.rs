@@ -92,7 +92,7 @@ impl<T: Number> Gradient<'_, T> {
     ///
     /// No one else touches keys and values of this document and head.
     unsafe fn write_keys_and_values(&self, run: &[Task], partial: Vec<Buffer<f32>>) {
-        let Heads { h, g, c } = self.heads;
+        let Heads { h, g, c, .. } = self.heads;
         // The last task sees the most keys.
         let (task, mut partial) = (run[run.len() - 1], partial);
         let Some(mut sums) = partial.pop() else {
@@ -177,6 +177,11 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
+    /// Where the first keys lie that a query of the block sees.
+    fn first_keys<T>(&self, inputs: &Inputs<'_, T>) -> usize {
+        inputs.first_seen(self.first) / KEYS * KEYS
+    }
+
     /// # Safety
     ///
     /// As for [`one_task`].
@@ -230,7 +235,7 @@ impl Block<'_> {
             let left = [queries.left::<A>(q_memory), d_out.left::<A>(d_out_memory)];
             let lines = [queries.lines::<A>(q_lines), d_out.lines::<A>(d_out_lines)];
             let end = inputs.keys_seen(self.first + m, self.task.keys);
-            for first in (0..end).step_by(KEYS) {
+            for first in (self.first_keys(inputs)..end).step_by(KEYS) {
                 let keys = first..end.min(first + KEYS);
                 for row in (0..m).step_by(A::ROWS) {
                     let rows = row..m.min(row + A::ROWS);
@@ -301,7 +306,7 @@ impl Block<'_> {
         inputs.hide(&mut p[..m * KEYS], KEYS, tile.first, seen.clone(), columns);
         let by_query = numbers_of::<A>(&mut *narrow);
         // SAFETY: the CPU has the instruction set.
-        unsafe { A::score_gradients(p, ds, columns, heads.scale(), tile.sums, by_query) };
+        unsafe { A::score_gradients(p, ds, columns, heads.scale, tile.sums, by_query) };
         // Rows of the products with these end in the middle of what the tile left out.
         let zeros = columns..KEYS.min(columns + A::ROWS);
         for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {
@@ -317,7 +322,8 @@ impl Block<'_> {
             first: lines.first.wrapping_add(keys.start / A::PER_UNIT * PANEL),
             ..lines
         };
-        let target = rows(tile.dq, heads.c, Onto::after(keys.start));
+        let before = keys.start - self.first_keys(inputs);
+        let target = rows(tile.dq, heads.c, Onto::after(before));
         let shape = [m, heads.c, seen.len().div_ceil(A::PER_UNIT)];
         // SAFETY: gradients have `KEYS` columns, keys a line for each that is seen.
         unsafe { multiply::<A>(target, left, lines, shape) };
@@ -341,7 +347,9 @@ impl Block<'_> {
         for first in keys.clone().step_by(A::ROWS) {
             // Queries before this one do not see the keys.
             let unseen = match inputs.causality {
-                Causality::Causal => first.saturating_sub(self.first) / A::ROWS * A::ROWS,
+                Causality::Causal | Causality::Sliding(_) => {
+                    first.saturating_sub(self.first) / A::ROWS * A::ROWS
+                }
                 Causality::Bidirectional => 0,
             };
             let left = Left {

@@ -80,7 +80,7 @@ pub(super) fn decode<T: Number, U: Number>(
     starts: &[usize],
     end: usize,
 ) -> Buffer<T> {
-    let Heads { h, g, c } = cache.heads;
+    let Heads { h, g, c, .. } = cache.heads;
     assert!(starts.iter().all(|&start| start < end), "columns to see");
     let rows = Rows { qkv, starts, end };
     let groups = starts.len() * g;
@@ -108,7 +108,7 @@ impl<U: Number> Cache<'_, U> {
         by_one_thread: bool,
         out: &mut [MaybeUninit<T>],
     ) {
-        let Heads { h, g, c } = self.heads;
+        let Heads { h, g, c, .. } = self.heads;
         let width = h / g * (c + STATISTICS);
         let n_runs = if by_one_thread {
             1
@@ -208,7 +208,7 @@ impl<U: Number> Cache<'_, U> {
                 scores[n..padded].fill(f32::NEG_INFINITY);
             }
             let mut states = vec![Running::START; n_heads];
-            let scale = self.heads.scale();
+            let scale = self.heads.scale;
             if has_pairs::<T, U>() {
                 let weights = halves(weights);
                 exponentiate(scores, padded, scale, &mut states, weights);

@@ -122,7 +122,8 @@ impl Block {
             let queries = inputs.head(self.head, first_token, m).left::<A>(memory);
             let mut states = [Running::START; QUERIES];
             let end = inputs.keys_seen(self.first + m, self.n_keys);
-            for first in (0..end).step_by(KEYS) {
+            let start = inputs.first_seen(self.first) / KEYS * KEYS;
+            for first in (start..end).step_by(KEYS) {
                 let keys = first..end.min(first + KEYS);
                 for row in (0..m).step_by(A::ROWS) {
                     let tile = Tile {
@@ -166,7 +167,8 @@ impl Block {
     ) {
         let (heads, m) = (inputs.heads, tile.states.len());
         let keys = keys.start..inputs.keys_seen(tile.first + m, keys.end);
-        if keys.is_empty() {
+        let first_seen = inputs.first_seen(tile.first);
+        if keys.is_empty() || keys.end <= first_seen {
             return;
         }
         let columns = keys.len().next_multiple_of(LANES);
@@ -190,10 +192,11 @@ impl Block {
         let scores = &mut scores[..m * KEYS];
         inputs.hide(scores, KEYS, tile.first, keys.clone(), columns);
         let powers = numbers_of::<A>(exponentials);
-        exponentiate(scores, columns, heads.scale(), tile.states, powers);
-        let onto = match keys.start {
-            0 => Onto::Nothing,
-            _ => Onto::Corrected(tile.states.as_ptr()),
+        exponentiate(scores, columns, heads.scale, tile.states, powers);
+        let onto = if keys.start <= first_seen {
+            Onto::Nothing
+        } else {
+            Onto::Corrected(tile.states.as_ptr())
         };
         let panels = Panels {
             first: self

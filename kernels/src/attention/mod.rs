@@ -101,19 +101,46 @@ impl Documents {
 pub enum Causality {
     /// Itself and earlier ones: decoders.
     Causal,
+    /// Itself and the tokens before it, so many in all: decoders with a window.
+    Sliding(usize),
     /// All: encoders.
     Bidirectional,
 }
 
-/// `softmax(q kᵀ / √c) v` for each head within each document; padding rows are zero.
+/// Query heads, and what their scores are multiplied with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Queries {
+    /// Their number, `h`.
+    pub heads: usize,
+    /// The multiplier of scores; `None` is `1 / √c`.
+    pub scale: Option<f64>,
+}
+
+impl From<usize> for Queries {
+    fn from(heads: usize) -> Self {
+        Self { heads, scale: None }
+    }
+}
+
+impl Queries {
+    /// The multiplier for heads of `c`.
+    pub(crate) fn scale(self, c: usize) -> f64 {
+        self.scale.unwrap_or_else(|| 1.0 / (c as f64).sqrt())
+    }
+}
+
+/// `softmax(q kᵀ / √c) v` for each head within each document, or with another multiplier than
+/// `1 / √c`; padding rows are zero.
 ///
 /// Query head `i` reads key/value head `i / (h / g)`.
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[n, h + 2 g, c]`, f32 or bf16: `h` query heads (`n_heads`), a multiple of `g`, then
+/// - `qkv`: `[n, h + 2 g, c]`, f32 or bf16: `h` query heads (`queries`), a multiple of `g`, then
 ///   `g` key heads, then `g` value heads
 /// - returns: `[n, h, c]`, same dtype
+///
+/// A GPU has no kernel for windows: there they go to the reference.
 ///
 /// # Panics
 ///
@@ -125,22 +152,27 @@ pub enum Causality {
 /// of transformers 5.23.
 pub fn attention(
     qkv: Tensor<3>,
-    n_heads: usize,
+    queries: impl Into<Queries>,
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
-    check_heads(qkv.dims()[1], n_heads);
+    let queries = queries.into();
+    check_heads(qkv.dims()[1], queries.heads);
     assert_eq!(
         qkv.dims()[0],
         documents.n_tokens(),
         "attention: the documents have other tokens than the tensor"
     );
-    if !is_served(&qkv) {
-        return reference::attention(qkv, n_heads, documents, causality);
+    let has_kernel = match causality {
+        Causality::Causal | Causality::Bidirectional => is_served(&qkv),
+        Causality::Sliding(_) => is_served_by_cpu(&qkv),
+    };
+    if !has_kernel {
+        return reference::attention(qkv, queries, documents, causality);
     }
     Tensor::from_dispatch(Dispatch::document_attention(
         qkv.into_dispatch(),
-        n_heads,
+        queries,
         documents.clone(),
         causality,
     ))
@@ -164,7 +196,7 @@ fn check_heads(all: usize, n_heads: usize) -> usize {
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16; only the first `h` (`n_heads`) heads are read
+/// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16; only the first `h` (`queries`) heads are read
 /// - `keys`, `values`: `[b, g, capacity, c]`, f32 or bf16, `h` a multiple of `g`
 /// - returns: `[b, h, c]`, the dtype of `qkv`
 ///
@@ -177,13 +209,14 @@ fn check_heads(all: usize, n_heads: usize) -> usize {
 /// As [`attention`], for the last token of each row.
 pub fn decode(
     qkv: Tensor<3>,
-    n_heads: usize,
+    queries: impl Into<Queries>,
     keys: &Tensor<4>,
     values: &Tensor<4>,
     columns: Columns<'_>,
 ) -> Tensor<3> {
+    let queries = queries.into();
     let [b, heads, c] = qkv.dims();
-    let n_kv_heads = check_heads(heads, n_heads);
+    let n_kv_heads = check_heads(heads, queries.heads);
     let capacity = keys.dims()[2];
     assert!(
         keys.dims() == [b, n_kv_heads, capacity, c] && values.dims() == keys.dims(),
@@ -201,13 +234,13 @@ pub fn decode(
     let served = is_served_by_cpu(&qkv) && is_served_by_cpu(keys) && is_served_by_cpu(values);
     let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
     if !(served && plain && keys.dtype() == values.dtype()) {
-        return reference::decode(qkv, n_heads, keys, values, columns);
+        return reference::decode(qkv, queries, keys, values, columns);
     }
     Tensor::from_dispatch(Dispatch::attend_to_cache(
         qkv.into_dispatch(),
         keys.clone().into_dispatch(),
         values.clone().into_dispatch(),
-        n_heads,
+        queries,
         columns.starts.to_vec(),
         columns.end,
     ))
@@ -283,10 +316,10 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
 )]
 pub(crate) trait AttentionOps: Backend {
     /// Attention within documents.
-    #[fusion(dtype = qkv, shape = burn::tensor::Shape::new([qkv[0], *n_heads, qkv[2]]))]
+    #[fusion(dtype = qkv, shape = burn::tensor::Shape::new([qkv[0], queries.heads, qkv[2]]))]
     fn document_attention(
         qkv: FloatTensor<Self>,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> FloatTensor<Self>;
@@ -299,7 +332,7 @@ pub(crate) trait AttentionGradients: AttentionOps {
     #[fusion(meta = described)]
     fn attention_forward(
         qkv: FloatTensor<Self>,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> Attention<Self>;
@@ -318,6 +351,7 @@ pub(crate) trait AttentionGradients: AttentionOps {
 pub(crate) struct Attention<B: Backend> {
     /// Queries, keys and values.
     pub(crate) qkv: FloatTensor<B>,
+    pub(crate) queries: Queries,
     pub(crate) documents: Documents,
     pub(crate) causality: Causality,
     /// `[n, h, c]`.
@@ -330,13 +364,14 @@ pub(crate) struct Attention<B: Backend> {
 #[cfg(feature = "fusion")]
 fn described(
     qkv: &TensorSpec,
-    n_heads: &usize,
+    queries: &Queries,
     documents: &Documents,
     causality: &Causality,
 ) -> AttentionMetadata {
-    let [n, h, c] = [qkv.shape[0], *n_heads, qkv.shape[2]];
+    let [n, h, c] = [qkv.shape[0], queries.heads, qkv.shape[2]];
     AttentionMetadata {
         qkv: qkv.clone(),
+        queries: *queries,
         documents: documents.clone(),
         causality: *causality,
         out: TensorSpec::new([n, h, c].into(), qkv.dtype),
@@ -352,7 +387,7 @@ pub(crate) trait DecodeOps: Backend {
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
-        n_heads: usize,
+        queries: Queries,
         starts: Vec<usize>,
         end: usize,
     ) -> FloatTensor<Self>;

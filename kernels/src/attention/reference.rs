@@ -2,20 +2,23 @@
 
 use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
 
-use super::{Causality, Columns, Documents};
+use super::{Causality, Columns, Documents, Queries};
 use crate::route::arithmetic;
 
 /// The contract is [`super::attention`]'s; f64 is computed in f64.
 pub fn attention(
     qkv: Tensor<3>,
-    n_heads: usize,
+    queries: impl Into<Queries>,
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
+    let queries = queries.into();
+    let n_heads = queries.heads;
     let (dtype, device) = (qkv.dtype(), qkv.device());
     let qkv = qkv.cast(arithmetic(dtype));
     let [n_tokens, heads, head_dim] = qkv.dims();
     let n_kv_heads = (heads - n_heads) / 2;
+    let scale = queries.scale(head_dim);
     let mut parts: Vec<Tensor<3>> = documents
         .spans()
         .map(|(start, length)| {
@@ -25,7 +28,7 @@ pub fn attention(
             };
             let k = part(n_heads, n_kv_heads);
             let v = part(n_heads + n_kv_heads, n_kv_heads);
-            one_document(part(0, n_heads), k, v, causality)
+            one_document([part(0, n_heads), k, v], scale, causality)
         })
         .collect();
     let n_real: usize = documents.spans().map(|(_, length)| length).sum();
@@ -36,7 +39,7 @@ pub fn attention(
     Tensor::cat(parts, 0).cast(dtype)
 }
 
-fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) -> Tensor<3> {
+fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> Tensor<3> {
     let [length, n_heads, head_dim] = q.dims();
     let n_kv_heads = k.dims()[1];
     let group = n_heads / n_kv_heads;
@@ -47,13 +50,13 @@ fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) 
         .reshape([n_kv_heads, group * length, head_dim]);
     let keys = k.permute([1, 2, 0]); // [g, c, len]
     let values = v.permute([1, 0, 2]); // [g, len, c]
-    let scores = q.matmul(keys).div_scalar((head_dim as f64).sqrt());
-    let scores = match causality {
-        Causality::Bidirectional => scores,
-        Causality::Causal => scores
+    let scores = q.matmul(keys).mul_scalar(scale);
+    let scores = match unseen(length, causality, &values.device()) {
+        None => scores,
+        Some(unseen) => scores
             .reshape([n_kv_heads, group, length, length])
             .mask_fill(
-                future(length, &values.device()).expand([n_kv_heads, group, length, length]),
+                unseen.expand([n_kv_heads, group, length, length]),
                 f32::NEG_INFINITY,
             )
             .reshape([n_kv_heads, group * length, length]),
@@ -65,19 +68,31 @@ fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) 
         .reshape([length, n_heads, head_dim])
 }
 
-/// True where the key lies after the query.
-fn future(length: usize, device: &Device) -> Tensor<4, Bool> {
-    Tensor::<2, Bool>::tril_mask([length, length], 0, device).unsqueeze()
+/// True where the query does not see the key: it lies after the query or before its window.
+fn unseen(length: usize, causality: Causality, device: &Device) -> Option<Tensor<4, Bool>> {
+    let future = || Tensor::<2, Bool>::tril_mask([length, length], 0, device);
+    let unseen = match causality {
+        Causality::Bidirectional => return None,
+        Causality::Causal => future(),
+        Causality::Sliding(window) if window >= length => future(),
+        Causality::Sliding(window) => {
+            let past = Tensor::<2, Bool>::triu_mask([length; 2], 1 - window as i64, device);
+            future().bool_or(past)
+        }
+    };
+    Some(unseen.unsqueeze())
 }
 
 /// The contract is [`super::decode`]'s; f64 is computed in f64.
 pub fn decode(
     qkv: Tensor<3>,
-    n_heads: usize,
+    queries: impl Into<Queries>,
     keys: &Tensor<4>,
     values: &Tensor<4>,
     columns: Columns<'_>,
 ) -> Tensor<3> {
+    let queries = queries.into();
+    let n_heads = queries.heads;
     let dtype = qkv.dtype();
     let inside = arithmetic(dtype);
     let [rows, _, head_dim] = qkv.dims();
@@ -103,7 +118,7 @@ pub fn decode(
         .cast(inside)
         .reshape([rows, n_kv_heads, group, head_dim])
         .matmul(keys.swap_dims(2, 3))
-        .div_scalar((head_dim as f64).sqrt())
+        .mul_scalar(queries.scale(head_dim))
         .mask_fill(
             absent.expand([rows, n_kv_heads, group, columns.end]),
             f32::NEG_INFINITY,

@@ -16,11 +16,13 @@ use crate::cpu::number::with_number;
 impl RopeOps for Flex {
     fn rotate(x: FlexTensor, cos: FlexTensor, sin: FlexTensor, turn: Turn) -> FlexTensor {
         let (cos, sin) = (contiguous(cos), contiguous(sin));
-        let [_, heads, c] = dims(&x);
+        let [_, heads, head] = dims(&x);
+        let [_, _, half] = dims(&cos);
         let tables = Tables {
             cos: floats(&cos),
             sin: floats(&sin),
-            half: c / 2,
+            half,
+            head,
         };
         with_number!(x.dtype(), T => rotate::<T>(x, heads, tables, turn))
     }

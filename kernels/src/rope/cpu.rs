@@ -18,13 +18,15 @@ use crate::cpu::{
     rows::write_rows,
 };
 
-/// Tables of a micro-batch, `[n, c / 2]` each.
+/// Tables of a micro-batch, `[n, half]` each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tables<'a> {
     pub(super) cos: &'a [f32],
     pub(super) sin: &'a [f32],
-    /// `c / 2`.
+    /// `c / 2`, or fewer where only the first part of a head turns.
     pub(super) half: usize,
+    /// `c`.
+    pub(super) head: usize,
 }
 
 /// Turns heads of `x`, `[n, heads, c]`.
@@ -35,17 +37,19 @@ pub(super) fn rotate<T: Number>(
     turn: Turn,
 ) -> FlexTensor {
     let half = tables.half;
-    let width = heads * 2 * half;
+    let width = heads * tables.head;
     let sign = match turn.direction {
         Direction::Forward => 1.0,
         Direction::Back => -1.0,
     };
-    let shape = [width, turn.heads * 2 * half];
+    let shape = [width, turn.heads * tables.head];
     match Isa::detect() {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => turned::<T>(x, shape, tables, sign, cpu_avx512::rotate_rows::<T>),
+        Isa::Avx512 if half > 0 => {
+            turned::<T>(x, shape, tables, sign, cpu_avx512::rotate_rows::<T>)
+        }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 if half.is_multiple_of(8) => {
+        Isa::Avx2 if half > 0 && half.is_multiple_of(8) => {
             turned::<T>(x, shape, tables, sign, cpu_avx2::rotate_rows::<T>)
         }
         _ => change_rows::<T>(x, width, |rows, x| {
@@ -83,6 +87,11 @@ fn turned<T: Number>(
     let changed = unsafe {
         write_rows([rows, width], |run, to: &mut [MaybeUninit<T>]| {
             let from = &from[run.start * width..run.end * width];
+            if 2 * tables.half < tables.head {
+                let to = to.write_copy_of_slice(from).as_mut_ptr();
+                rotate_rows(to.cast_const(), to, shape, tables.lines(run), sign);
+                return;
+            }
             let to = to.as_mut_ptr().cast::<T>();
             rotate_rows(from.as_ptr(), to, shape, tables.lines(run), sign);
         })
@@ -112,9 +121,9 @@ for_each_isa! {
     ) {
         let [width, turned] = shape;
         let half = tables.half;
-        let tables = tables.cos.chunks_exact(half).zip(tables.sin.chunks_exact(half));
-        for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(tables) {
-            for head in x[..turned].chunks_exact_mut(2 * half) {
+        let lines = tables.cos.chunks_exact(half).zip(tables.sin.chunks_exact(half));
+        for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(lines) {
+            for head in x[..turned].chunks_exact_mut(tables.head) {
                 let (first, second) = head.split_at_mut(half);
                 let angles = cos.iter().zip(sin);
                 for ((a, b), (&cos, &sin)) in first.iter_mut().zip(second).zip(angles) {

@@ -34,7 +34,7 @@ pub(super) unsafe fn rotate_rows<T: Number>(
             for first in (0..half).step_by(LANES) {
                 let cos = load(cos.as_ptr().add(first));
                 let sin = _mm256_mul_ps(load(sin.as_ptr().add(first)), sign);
-                for head in (first..turned).step_by(2 * half) {
+                for head in (first..turned).step_by(tables.head) {
                     let (x1, x2) = (load(from.add(head)), load(from.add(head + half)));
                     let first = _mm256_fmsub_ps(x1, cos, _mm256_mul_ps(x2, sin));
                     let second = _mm256_fmadd_ps(x2, cos, _mm256_mul_ps(x1, sin));

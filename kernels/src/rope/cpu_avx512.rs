@@ -34,7 +34,7 @@ for_avx512! {
                     let cos = load_beside::<T>(cos.as_ptr().add(first), n);
                     let sin = load_beside::<T>(sin.as_ptr().add(first), n);
                     let sin = [_mm512_mul_ps(sin[0], sign), _mm512_mul_ps(sin[1], sign)];
-                    for head in (first..turned).step_by(2 * half) {
+                    for head in (first..turned).step_by(tables.head) {
                         let (a, b) = (from.add(head), from.add(head + half));
                         let (x, y) = (load_split(a, n), load_split(b, n));
                         let first_half = [

@@ -18,7 +18,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
-use crate::route::is_served;
+use crate::route::{is_served, is_served_by_cpu};
 
 /// Tokens whose angles one thread computes: on a GPU's machine the other threads have nothing else to
 /// do, and one alone would take a few percent of a step.
@@ -27,35 +27,49 @@ const PART_TOKENS: usize = 128;
 /// Cosines and sines of every token of a micro-batch, shared by all layers.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
-    /// `[n, 1, c / 2]`, f32.
+    /// `[n, 1, c / 2]`, f32, or with fewer columns.
     pub cos: Tensor<3>,
-    /// `[n, 1, c / 2]`, f32.
+    /// As the cosines.
     pub sin: Tensor<3>,
 }
 
 impl RopeTable {
     /// Makes the table for tokens at `position_ids`, in f64 before it is rounded once to f32.
     ///
-    /// `inverse_frequencies` holds `c / 2` values, `attention_scaling` multiplies both tables
-    /// (1 except for some RoPE scalings).
+    /// `inverse_frequencies` holds `c / 2` values, or fewer where only the first part of a head turns;
+    /// `attention_scaling` multiplies both tables (1 except for some RoPE scalings).
     pub fn new(
         position_ids: &[u32],
         inverse_frequencies: &[f64],
         attention_scaling: f64,
         device: &Device,
     ) -> Self {
+        let frequencies = |_| inverse_frequencies;
         let half = inverse_frequencies.len();
+        Self::by_token(position_ids, half, frequencies, attention_scaling, device)
+    }
+
+    /// The same where tokens differ in their frequencies: `half` of them each.
+    pub fn by_token<'a>(
+        position_ids: &[u32],
+        half: usize,
+        inverse_frequencies: impl Fn(usize) -> &'a [f64] + Sync,
+        attention_scaling: f64,
+        device: &Device,
+    ) -> Self {
         let shape = [position_ids.len(), 1, half];
         let [mut cos, mut sin] = [(); 2].map(|()| vec![0.0f32; position_ids.len() * half]);
         let part = PART_TOKENS * half.max(1);
         cos.par_chunks_mut(part)
             .zip(sin.par_chunks_mut(part))
             .zip(position_ids.par_chunks(PART_TOKENS))
-            .for_each(|((cos, sin), positions)| {
-                let angles = positions.iter().flat_map(|&position| {
+            .enumerate()
+            .for_each(|(part, ((cos, sin), positions))| {
+                let tokens = (part * PART_TOKENS..).zip(positions);
+                let angles = tokens.flat_map(|(token, &position)| {
                     // transformers multiplies in f32; so do we, or long contexts drift apart.
                     let angle = move |frequency: &f64| position as f32 * *frequency as f32;
-                    inverse_frequencies.iter().map(angle)
+                    inverse_frequencies(token).iter().map(angle)
                 });
                 for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
                     let (s, c) = f64::from(angle).sin_cos();
@@ -74,8 +88,11 @@ impl RopeTable {
 /// # Shapes
 ///
 /// - `qkv`: `[n, heads, c]`, f32 or bf16: the first `turned_heads` are turned, the others copied
-/// - `table`: of the same `n` tokens and `c / 2` frequencies
+/// - `table`: of the same `n` tokens and `c / 2` frequencies, or fewer, `f`: then the first `2 f` numbers
+///   of a head are turned, in halves, and the others copied
 /// - returns: `[n, heads, c]`, same dtype
+///
+/// A GPU has no kernel for a part of a head: there that goes to the reference.
 ///
 /// # Panics
 ///
@@ -90,9 +107,10 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3>
         c.is_multiple_of(2),
         "rope: heads of {c} cannot be halved into pairs"
     );
+    let half = table.cos.dims()[2];
     assert!(
-        table.cos.dims() == [n, 1, c / 2] && table.sin.dims() == [n, 1, c / 2],
-        "rope: {n} tokens with heads of {c} need tables of [{n}, 1, {}], not {:?} and {:?}",
+        table.cos.dims() == [n, 1, half] && table.sin.dims() == [n, 1, half] && 2 * half <= c,
+        "rope: {n} tokens with heads of {c} need tables of [{n}, 1, {}] at most, not {:?} and {:?}",
         c / 2,
         table.cos.dims(),
         table.sin.dims()
@@ -104,7 +122,8 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3>
     let tables_served = [&table.cos, &table.sin]
         .iter()
         .all(|table| is_served(table) && table.dtype() == DType::F32);
-    if !(is_served(&qkv) && tables_served) {
+    let has_kernel = is_served(&qkv) && (2 * half == c || is_served_by_cpu(&qkv));
+    if !(has_kernel && tables_served) {
         return reference::rope(qkv, table, turned_heads);
     }
     let (cos, sin) = (

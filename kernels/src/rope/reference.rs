@@ -13,10 +13,10 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3>
     if turned_heads == 0 {
         return qkv;
     }
-    let half = c / 2;
+    let half = table.cos.dims()[2];
     let turned = qkv.clone().narrow(1, 0, turned_heads).cast(inside);
     let first = turned.clone().narrow(2, 0, half);
-    let second = turned.narrow(2, half, half);
+    let second = turned.clone().narrow(2, half, half);
     let (cos, sin) = (
         table.cos.clone().cast(inside),
         table.sin.clone().cast(inside),
@@ -26,7 +26,11 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3>
         .mul(cos.clone())
         .sub(second.clone().mul(sin.clone()));
     let turned_second = second.mul(cos).add(first.mul(sin));
-    let mut parts = vec![Tensor::cat(vec![turned_first, turned_second], 2).cast(dtype)];
+    let mut columns = vec![turned_first, turned_second];
+    if 2 * half < c {
+        columns.push(turned.narrow(2, 2 * half, c - 2 * half));
+    }
+    let mut parts = vec![Tensor::cat(columns, 2).cast(dtype)];
     if turned_heads < heads {
         parts.push(qkv.narrow(1, turned_heads, heads - turned_heads));
     }

@@ -1,7 +1,7 @@
 //! Attention over packed documents: value and the gradients of queries, keys and values.
 
 use burn::tensor::{DType, Tensor};
-use tooltune_kernels::attention::{Causality, Documents, attention, reference};
+use tooltune_kernels::attention::{Causality, Documents, Queries, attention, reference};
 
 use crate::bounds::Quantity;
 use crate::support::{
@@ -94,6 +94,58 @@ fn grouped_heads_of_several_families_agree_with_the_reference() {
             let case = Case::new(&mut numbers, heads, (&[0, 50], 50), causality);
             case.check(&format!("{heads:?} {causality:?}"));
         }
+    }
+}
+
+#[test]
+fn windows_agree_with_the_reference() {
+    let mut numbers = Numbers::new(48);
+    // Blocks of keys have 128, blocks of queries 48, tasks 512.
+    for window in [1, 2, 47, 48, 49, 127, 128, 129, 130, 300, 5000] {
+        for (borders, n) in [
+            (vec![0, 50], 50),
+            (vec![0, 31, 32, 33, 197, 650], 660),
+            (vec![0, 1100], 1100),
+        ] {
+            let causality = Causality::Sliding(window);
+            let case = Case::new(&mut numbers, [4, 2, 8], (&borders, n), causality);
+            case.check(&format!("window {window}, {borders:?}"));
+        }
+    }
+}
+
+#[test]
+fn another_multiplier_of_scores_agrees_with_scaled_queries() {
+    let mut numbers = Numbers::new(49);
+    let queries = Queries {
+        heads: 4,
+        scale: Some(0.25),
+    };
+    let (n, documents) = (70, Documents::new(&[0, 20, 70], 70));
+    let qkv = numbers.tensor([n, 8, 4]);
+    let dy = numbers.tensor([n, 4, 4]);
+    // Heads of 4: the usual multiplier is a half.
+    let halved = |qkv: Tensor<3>| {
+        let q = qkv.clone().narrow(1, 0, 4).mul_scalar(0.5);
+        attention(
+            Tensor::cat(vec![q, qkv.narrow(1, 4, 4)], 1),
+            4,
+            &documents,
+            Causality::Causal,
+        )
+    };
+    let run = |attend: &dyn Fn(Tensor<3>) -> Tensor<3>| {
+        let x = leaf(&qkv);
+        let y = attend(x.clone());
+        let found = gradients(y.clone(), &dy);
+        [values(&y.inner()), gradient(&x, &found)]
+    };
+    let ours = run(&|x| attention(x, queries, &documents, Causality::Causal));
+    let expected = run(&halved);
+    let plain = run(&|x| reference::attention(x, queries, &documents, Causality::Causal));
+    for i in 0..2 {
+        assert_near_in(DType::F32, "a scale", &ours[i], &expected[i]);
+        assert_near_in(DType::F32, "of the reference", &plain[i], &expected[i]);
     }
 }
 

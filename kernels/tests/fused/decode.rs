@@ -1,7 +1,7 @@
 //! Attention of new tokens to a cache, and the cache's new columns.
 
 use burn::tensor::{DType, Device, Tensor};
-use tooltune_kernels::attention::{Columns, append, decode, empty_cache, reference};
+use tooltune_kernels::attention::{Columns, Queries, append, decode, empty_cache, reference};
 
 use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
 
@@ -64,6 +64,29 @@ fn the_number_of_threads_does_not_change_a_bit() {
         };
         assert!(run(1) == run(2), "{rows} rows to {end} columns");
     }
+}
+
+#[test]
+fn another_multiplier_of_scores_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(55);
+    let qkv = numbers.tensor([3, 8, 16]);
+    let [keys, cached] = [(); 2].map(|()| numbers.tensor([3, 2, 40, 16]));
+    let columns = Columns {
+        starts: &[0, 7, 30],
+        end: 33,
+    };
+    let scaled = |scale| Queries {
+        heads: 4,
+        scale: Some(scale),
+    };
+    let ours = values(&decode(qkv.clone(), scaled(0.7), &keys, &cached, columns));
+    let theirs = reference::decode(qkv.clone(), scaled(0.7), &keys, &cached, columns);
+    assert_near_in(DType::F32, "a scale", &ours, &values(&theirs));
+    let usual = values(&decode(qkv.clone(), 4, &keys, &cached, columns));
+    assert_eq!(
+        usual,
+        values(&decode(qkv, scaled(0.25), &keys, &cached, columns))
+    );
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! RMSNorm, rotary embedding and SwiGLU: values and gradients.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use tooltune_kernels::RopeTable;
+use tooltune_kernels::geglu::{self, geglu};
+use tooltune_kernels::head_norm::{self, head_norm};
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
+use tooltune_kernels::{RopeTable, SpanNorm};
 
 use crate::bounds::Quantity;
 use crate::support::{
@@ -109,6 +111,85 @@ fn swiglu_agrees_with_the_reference() {
             let gates: [Gate; 2] = [swiglu, swiglu::reference::swiglu];
             let name = format!("{n} {f} {dtype:?}");
             compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
+        }
+    }
+}
+
+#[test]
+fn geglu_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(38);
+    for dtype in BOTH_TYPES {
+        for [n, f] in SHAPES {
+            let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(6.0).cast(dtype);
+            let dy = numbers.tensor([n, f]).cast(dtype);
+            let gates: [Gate; 2] = [geglu, geglu::reference::geglu];
+            let name = format!("geglu {n} {f} {dtype:?}");
+            compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
+        }
+    }
+}
+
+#[test]
+fn geglu_of_large_values_has_a_value_and_a_gradient() {
+    let gate = [-1e15, -200.0, 200.0, 1e15, f32::NAN];
+    let gate_up = [gate, [1.0; 5]].concat();
+    let gate_up = Tensor::<2>::from_data(TensorData::new(gate_up, [1, 10]), &test_device());
+    let tracked = leaf(&gate_up);
+    let y = geglu(tracked.clone());
+    let found = y.clone().sum().backward();
+    let y = values(&y.inner());
+    assert_eq!(y[..4], [0.0, 0.0, 200.0, 1e15]);
+    let slopes = gradient(&tracked, &found);
+    assert_eq!(slopes[..4], [0.0, 0.0, 1.0, 1.0]);
+    assert!(y[4].is_nan() && slopes[4].is_nan());
+}
+
+#[test]
+fn norms_of_heads_agree_with_the_reference() {
+    let mut numbers = Numbers::new(39);
+    for dtype in BOTH_TYPES {
+        for ([n, heads, c], spans) in [
+            ([1, 1, 2], vec![2]),
+            ([7, 8, 24], vec![24; 6]),
+            ([50, 8, 16], vec![64, 32]),
+            ([3, 5, 70], vec![70, 140]),
+            ([130, 4, 128], vec![128; 3]),
+        ] {
+            let norm = SpanNorm {
+                weight: numbers.tensor([spans.iter().sum()]).add_scalar(1.0),
+                spans: spans.clone().into(),
+                eps: 1e-6,
+            };
+            let x = numbers.tensor([n, heads, c]).mul_scalar(3.0).cast(dtype);
+            let dy = numbers.tensor([n, heads, c]).cast(dtype);
+            let name = format!("{n} {heads} {c} {spans:?} {dtype:?}");
+            compare(&name, (&x, &dy), &|x| head_norm(x, &norm), &|x| {
+                head_norm::reference::head_norm(x, &norm)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_turn_of_a_part_of_each_head_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(40);
+    for dtype in BOTH_TYPES {
+        for ([n, heads, c], turned_columns, turned) in [
+            ([7, 4, 16], 12, 3),
+            ([3, 15, 64], 48, 12),
+            ([50, 3, 64], 16, 2),
+            ([5, 2, 128], 96, 2),
+        ] {
+            let table = table(&mut numbers, n, turned_columns);
+            let x = numbers.tensor([n, heads, c]).cast(dtype);
+            let dy = numbers.tensor([n, heads, c]).cast(dtype);
+            let rotations: [Rotation; 2] = [rope, rope::reference::rope];
+            compare(
+                &format!("{turned_columns} of {n} {heads} {c} {dtype:?}"),
+                (&x, &dy),
+                &|x| rotations[0](x, &table, turned),
+                &|x| rotations[1](x, &table, turned),
+            );
         }
     }
 }

@@ -33,6 +33,13 @@ pub enum DataCommand {
     /// Turn trajectories into pairs that a retriever learns from.
     #[command(after_help = examples::PAIRS)]
     Pairs(PairsArgs),
+    /// Write rows in another form of file: JSON Lines, a JSON array, Parquet or Arrow, by the name of the
+    /// output.
+    #[command(after_help = examples::CONVERT)]
+    Convert(ConvertArgs),
+    /// Say what the cache of prepared rows holds, or empty it.
+    #[command(after_help = examples::CACHE)]
+    Cache(CacheArgs),
     /// Lengths, token counts and the seven JSON measures of the SLOT paper.
     #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
@@ -45,6 +52,26 @@ pub enum DataCommand {
     /// Shorten outputs of tools for prompts.
     #[command(after_help = examples::REDUCE)]
     Reduce(ReduceArgs),
+}
+
+/// `tooltune data convert rows.jsonl --output rows.parquet`
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Files of rows in any form, compressed or not; their rows are written one file after the other.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The file to write, which must not exist: .jsonl or .json, with .gz or .zst behind it if you
+    /// like, .parquet or .arrow.
+    #[arg(long)]
+    pub output: PathBuf,
+}
+
+/// `tooltune data cache --purge`
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// Remove all that it holds.
+    #[arg(long)]
+    pub purge: bool,
 }
 
 /// `tooltune data flatten nested.jsonl --output flat.jsonl`

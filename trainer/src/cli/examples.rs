@@ -128,6 +128,16 @@ pub(super) const FLATTEN: &str = "\
 Examples:
   tooltune data flatten nested.jsonl --output flat.jsonl";
 
+pub(super) const CONVERT: &str = "\
+Examples:
+  tooltune data convert rows.json --output rows.jsonl.zst
+  tooltune data convert part-1.jsonl part-2.jsonl --output rows.parquet";
+
+pub(super) const CACHE: &str = "\
+Examples:
+  tooltune data cache
+  tooltune data cache --purge";
+
 pub(super) const UNFLATTEN: &str = "\
 Examples:
   tooltune data unflatten predictions.jsonl --rows nested.jsonl";

@@ -97,7 +97,7 @@ pub enum Command {
     /// Fetch models and rows of the Hugging Face hub, for machines without a network.
     #[command(after_help = examples::FETCH)]
     Fetch(FetchArgs),
-    /// Write logits or embeddings of fixed texts, for comparison with another implementation.
+    /// Compare an export with its checkpoint, or write logits or embeddings for another comparison.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
     /// Make and measure data.
@@ -199,7 +199,7 @@ pub struct InitArgs {
 /// A config file and the settings that replace its own.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// TOML file, or YAML if its name ends in .yaml or .yml.
+    /// TOML file, YAML if its name ends in .yaml or .yml, or the folder of a run, whose config is taken.
     pub config: PathBuf,
     /// Replace a setting, as in --set train.learning_rate=2e-4; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -258,7 +258,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Where to begin: auto (the newest checkpoint, if any), never, or a checkpoint of the run.
+    /// Where to begin: auto (the newest checkpoint, if any), never, best, or a checkpoint of the run by
+    /// its step, such as 20, its name or its path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
 }
@@ -507,8 +508,10 @@ pub struct ReportArgs {
 pub enum ExportFormat {
     /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
     Peft,
-    /// One file for llama.cpp, beside its base model (--lora).
+    /// One file for llama.cpp, beside its base model (--lora), or with --merged a whole model.
     Gguf,
+    /// The merged model as GGUF with a Modelfile, a folder for `ollama create`.
+    Ollama,
     /// The base model with the adapter in its weights, a folder of safetensors.
     Merged,
     /// The retriever, as a folder of sentence-transformers.
@@ -527,11 +530,15 @@ pub struct ExportArgs {
     /// Folder to make, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
+    /// Write the base model with the adapter in its weights, for gguf; what ollama does in any case.
+    #[arg(long)]
+    pub merged: bool,
     /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
     /// peft.
     #[arg(long)]
     pub neutral: bool,
-    /// Format of the numbers, for peft and gguf (f32 by default) and for merged from a GGUF base (bf16
+    /// Format of the numbers, for peft and adapters in gguf (f32 by default), for whole models in gguf
+    /// and for ollama (f16 by default; q8_0 is for these alone), and for merged from a GGUF base (bf16
     /// by default); other bases keep their own.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
@@ -568,6 +575,9 @@ pub enum ExportDtype {
     F16,
     /// 16 bits with the range of f32.
     Bf16,
+    /// 8 bits, with a scale for each 32 values.
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 /// By whose rules an export is read again.

@@ -31,7 +31,6 @@ use crate::interrupt::{self, Interrupt};
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::run_lock::BASE_MODEL;
-use crate::rows::goat_config;
 
 /// Answers to one message of the user that may follow each other with calls.
 const MOST_ROUNDS: usize = 16;
@@ -44,8 +43,20 @@ pub(super) fn run(args: &ChatArgs, place: &DeviceOption) -> Result<(), Error> {
     let mut config = target.config(&[])?;
     config.device = place.name(config.device)?;
     let tools = args.tools.as_deref().map(read_tools).transpose()?;
+    if config.eval.constrained {
+        eprint_line(
+            "eval.constrained: the answers of a conversation are written freely, since nothing says \
+             whether calls are wanted in one",
+        )?;
+    }
     let executor = if args.execute {
-        let goat = goat_config(&config)?;
+        let Some(goat) = &config.goat else {
+            return Err(Error::Usage(
+                "--execute: calls are answered by [goat.executor], and the config has none; add it, \
+                 with the documents of its APIs in [goat], or leave --execute out and type the results"
+                    .to_owned(),
+            ));
+        };
         let catalogue = ApiCatalogue::read(&goat.documents)?;
         Some(open_executor(goat, &catalogue)?)
     } else {

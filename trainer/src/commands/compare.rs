@@ -36,6 +36,13 @@ struct Samples {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
+    if let Some(missing) = args.targets.iter().find(|target| !target.exists()) {
+        return Err(Error::Usage(format!(
+            "{}: there is no such file or folder; name runs by their folders or configs, or evaluations \
+             by their --output",
+            missing.display()
+        )));
+    }
     let (runs, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.targets.iter().partition(|target| is_run(target));
     match (runs.as_slice(), others.as_slice()) {

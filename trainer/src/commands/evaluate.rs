@@ -13,7 +13,7 @@ use super::measured_loss::{loss_beside, measured_loss};
 use super::{DeviceOption, eprint_line, say, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::config::{Config, DataFormat, Suite, things_beside};
+use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
@@ -242,7 +242,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         found.and_then(|found| found.ok_or(Error::Stopped))
     } else {
         let mut journal = journal(job, config, &suite.prompts()?)?;
-        generated(args, config, &device, |generator, watch| {
+        generated(job, config, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
                 loss = loss_beside(job.suite, config, model, &device, watch)?;
             }
@@ -411,7 +411,7 @@ fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
 /// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
 /// server of `--endpoint`; with a progress bar.
 fn generated<R>(
-    args: &EvalArgs,
+    job: &Job<'_>,
     config: &Config,
     device: &Device,
     work: impl FnOnce(
@@ -419,6 +419,7 @@ fn generated<R>(
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
+    let (args, limits) = (job.args, EvalConfig::limits_of_answers(&[job.suite]));
     let endings = Endings::default();
     let mut lines = Vec::new();
     let found = watched(|watch| match &args.endpoint {
@@ -428,7 +429,7 @@ fn generated<R>(
             // No model is loaded: from the first request on, it is said what was waited for.
             let _interrupt = Interrupt::begin();
             let found = work(Generator::Endpoint(&server), watch);
-            lines = server.lines();
+            lines = server.lines(&limits);
             found
         }
         None => {
@@ -446,7 +447,7 @@ fn generated<R>(
                 endings: &endings,
             };
             let found = work(Generator::Local(generator), watch);
-            lines = endings.lines();
+            lines = endings.lines(&limits);
             found
         }
     });

@@ -10,6 +10,7 @@ mod asked;
 mod chat;
 mod compare;
 mod data;
+mod data_files;
 mod data_goat;
 mod data_graph;
 mod data_shapes;
@@ -53,7 +54,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, columns, fitting_text};
+use crate::progress::{Progress, between_bars, columns, counted, fitting_text};
 
 /// Runs one command to its end.
 ///
@@ -107,6 +108,8 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
+        Command::Data(DataCommand::Convert(args)) => data_files::convert(&args),
+        Command::Data(DataCommand::Cache(args)) => data_files::cache(&args),
         Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
         Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 use tooltune_checkpoints::digest::sha256_file;
 use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
+use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_hub::RepoKind;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
@@ -107,10 +108,17 @@ pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> 
 ///
 /// # Errors
 ///
-/// A config that cannot be read, or is refused, or one that was not trained with.
+/// What is no run, a config that cannot be read, or is refused, or one that was not trained with.
 pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
-    if path.is_dir() || !path.exists() && !is_config(path) {
+    if path.is_dir() {
+        must_be_a_run(path)?;
         return Ok(path.to_owned());
+    }
+    if !path.exists() && !is_config(path) {
+        return Err(Error::Usage(format!(
+            "{}: there is no such run; name its folder, or the config that it was trained with",
+            path.display()
+        )));
     }
     let run = LoadedConfig::load(path, &[])?.config.train.output_dir;
     if !run.is_dir() {
@@ -121,6 +129,26 @@ pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
         )));
     }
     Ok(run)
+}
+
+/// Refuses a folder of another kind. One that holds a part of a run is read as one, and says what it
+/// lacks.
+fn must_be_a_run(path: &Path) -> Result<(), Error> {
+    let found = match TargetKind::of(path) {
+        Ok(TargetKind::Run | TargetKind::Config) => return Ok(()),
+        Ok(TargetKind::Checkpoint(run)) => {
+            format!("this is a checkpoint; name its run, {}", run.display())
+        }
+        Ok(TargetKind::Adapter) => {
+            "this is an adapter, and no run; name the folder of a run".to_owned()
+        }
+        Ok(TargetKind::Model) => "this is a model, and no run; name the folder of a run".to_owned(),
+        Err(_) if RunDir::open_to_read(path)?.list()?.is_empty() => {
+            format!("this folder holds no run, which has a {RUN_CONFIG}; name the folder of a run")
+        }
+        Err(_) => return Ok(()),
+    };
+    Err(Error::Usage(format!("{}: {found}", path.display())))
 }
 
 /// Whether a path names a run, by its folder or by the config that it was trained with.
@@ -143,7 +171,7 @@ impl TargetArgs {
     pub(super) fn config(&self) -> Result<Config, Error> {
         let mut config = self.model.config(&self.data)?;
         if !self.data.is_empty() {
-            config.data.eval.clone_from(&self.data);
+            config.data.evaluate_on(self.data.clone());
             config.eval.max_samples = None;
         }
         if self.max_samples.is_some() {
@@ -294,6 +322,13 @@ impl ModelArgs {
                 "{}: a model alone has no checkpoints; name a run, or leave --checkpoint out",
                 self.path.display()
             ))),
+            (Some(typed), TargetKind::Adapter) if typed != "base" && !Path::new(typed).exists() => {
+                Err(Error::Usage(format!(
+                    "{}: an adapter of no run has no checkpoints, and {typed} is none; name a run, or \
+                     leave --checkpoint out",
+                    self.path.display()
+                )))
+            }
             (Some(typed), _) => Ok(typed.clone()),
             (None, TargetKind::Run | TargetKind::Config) => Ok("best".to_owned()),
             (None, TargetKind::Checkpoint(_) | TargetKind::Adapter) => {

@@ -12,15 +12,16 @@ use tooltune_kernels::{AdapterLayout, AdapterPart, StackedAdapter};
 use tooltune_rows::batches::SeededRandom;
 
 use crate::models::Decoder;
-use crate::models::decoder::STACKS;
 
 /// One adapted projection and its place in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterSlot {
     /// Block number.
     pub layer: usize,
-    /// Index into [`crate::models::decoder::PROJECTIONS`].
+    /// Its place among the family's [projections](crate::models::families::Projections).
     pub projection: usize,
+    /// The stack of projections that holds it.
+    pub stack: usize,
     /// Path as in Hugging Face checkpoints: `model.layers.0.self_attn.q_proj`.
     pub module: String,
     /// Rank of this module.
@@ -44,13 +45,6 @@ impl AdapterSlot {
     /// Never: a rank is at least 1.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Layer and stack that hold the projection.
-    fn stack(&self) -> (usize, usize) {
-        let holds = |stack: &std::ops::Range<usize>| stack.contains(&self.projection);
-        let stack = STACKS.iter().position(holds);
-        (self.layer, stack.expect("every projection is in a stack"))
     }
 
     fn a_len(&self) -> usize {
@@ -151,6 +145,21 @@ impl Adapters {
         self.flat.to_data().iter::<f32>().collect()
     }
 
+    /// What LoRA+ multiplies the learning rate of each parameter by, `[p]`: 1 for A, `ratio` for B.
+    ///
+    /// # Source
+    ///
+    /// Hayou et al. 2024 ("LoRA+: Efficient Low Rank Adaptation of Large Models"), as
+    /// `create_loraplus_optimizer` of peft 0.21 has it.
+    pub fn rate_scales(&self, ratio: f64) -> Tensor<1> {
+        let mut scales = vec![1.0; self.n_parameters()];
+        for [_, (_, _, b)] in self.slots.iter().map(AdapterSlot::tensors) {
+            scales[b].fill(ratio as f32);
+        }
+        let n = scales.len();
+        Tensor::from_data(TensorData::new(scales, [n]), &self.flat.device())
+    }
+
     /// Number of trainable parameters.
     pub fn n_parameters(&self) -> usize {
         self.slots.iter().map(AdapterSlot::len).sum()
@@ -158,8 +167,10 @@ impl Adapters {
 
     /// Puts the present factors into the stacks of `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        for slots in self.slots.chunk_by(|a, b| a.stack() == b.stack()) {
-            let (layer, stack) = slots[0].stack();
+        let stacks = &decoder.config.family.projections.stacks;
+        let place = |slot: &AdapterSlot| (slot.layer, slot.stack);
+        for slots in self.slots.chunk_by(|a, b| place(a) == place(b)) {
+            let (layer, stack) = place(&slots[0]);
             let linear = &mut decoder.blocks[layer].stacks[stack];
             let part = |index: usize| {
                 let slot = slots.iter().find(|slot| slot.projection == index)?;
@@ -168,7 +179,7 @@ impl Adapters {
                     scaling: slot.scaling,
                 })
             };
-            let parts: Vec<_> = STACKS[stack].clone().map(part).collect();
+            let parts: Vec<_> = stacks[stack].clone().map(part).collect();
             let layout = AdapterLayout::new(slots[0].in_features, &linear.out_features, &parts);
             let factors = self.flat.clone().narrow(0, slots[0].offset, layout.len());
             linear.adapter = Some(StackedAdapter::new(factors, Arc::new(layout)));

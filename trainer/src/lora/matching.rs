@@ -9,7 +9,6 @@ use tooltune_checkpoints::adapter::{self, PeftConfig, PeftRules};
 use super::adapters::AdapterSlot;
 use crate::config::LoraConfig;
 use crate::models::DecoderConfig;
-use crate::models::decoder::PROJECTIONS;
 use crate::models::load::projection_features;
 
 /// Why a `[lora]` table fits no model.
@@ -18,13 +17,15 @@ pub enum LoraError {
     /// An entry or pattern that adapts nothing.
     #[error(
         "lora.{key} = {pattern:?} matches no linear layer of this model; \
-         its layers are model.layers.N.{{{}}}", PROJECTIONS.join(", ")
+         its layers are model.layers.N.{{{layers}}}"
     )]
     NoMatch {
         /// Key within `[lora]`.
         key: &'static str,
         /// The entry.
         pattern: String,
+        /// The linear layers of a block.
+        layers: String,
     },
     /// The head or the embedding is named.
     #[error(
@@ -99,10 +100,15 @@ pub fn adapter_slots(
     let rules = PeftRules::new(adapter)?;
     let modules = module_paths(config);
     if let Some((key, pattern)) = rules.unmatched(&linear_layers(config)) {
-        return Err(LoraError::NoMatch { key, pattern });
+        return Err(LoraError::NoMatch {
+            key,
+            pattern,
+            layers: config.family.projections.paths.join(", "),
+        });
     }
     let mut slots = Vec::new();
     let mut offset = 0;
+    let stacks = &config.family.projections.stacks;
     for (layer, index, module) in modules {
         if !rules.targets(&module) {
             continue;
@@ -112,9 +118,11 @@ pub fn adapter_slots(
             return Err(LoraError::Rank { module, rank });
         }
         let (in_features, out_features) = projection_features(config, index);
+        let stack = stacks.iter().position(|stack| stack.contains(&index));
         let slot = AdapterSlot {
             layer,
             projection: index,
+            stack: stack.expect("every projection is in a stack"),
             rank,
             in_features,
             out_features,
@@ -143,8 +151,8 @@ pub fn linear_layers(config: &DecoderConfig) -> Vec<String> {
 fn module_paths(config: &DecoderConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)
         .flat_map(|layer| {
-            PROJECTIONS
-                .iter()
+            let paths = config.family.projections.paths.iter();
+            paths
                 .enumerate()
                 .map(move |(index, path)| (layer, index, format!("model.layers.{layer}.{path}")))
         })

@@ -7,13 +7,16 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use thiserror::Error;
-use tooltune_checkpoints::families::{ConfigRules, DEFAULT_ROPE_THETA, SlidingWindow};
+use tooltune_checkpoints::families::ConfigRules;
 
 use super::config_fields::{
-    count, flag, number, optional_count, optional_number, probability, string,
+    count, flag, number, optional_count, optional_number, probability, string, wrong,
 };
-use super::families::{self, FAMILIES, Family};
+use super::families::{self, Bias, FAMILIES, Family};
 use super::foreign_keys;
+use super::layers::{self, LayerKind};
+use super::multipliers::{Multiplied, QueryGrowth};
+use super::rotary::{self, RopeScaling, Rotary};
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
 
 /// Why a `config.json` describes no decoder of this program.
@@ -94,36 +97,26 @@ pub struct DecoderConfig {
     pub qkv_bias: bool,
     /// Whether o has a bias (`attention_bias` of Llama).
     pub o_bias: bool,
-    /// Base of the rotary frequencies.
-    pub rope_theta: f64,
-    /// Rescaling of the rotary frequencies.
-    pub rope_scaling: RopeScaling,
-    /// Probability with which transformers drops a weight of the attention in training. It is not
-    /// applied here, and training says so.
-    pub attention_dropout: f64,
-}
-
-/// How rotary frequencies are stretched beyond the context of pre-training.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RopeScaling {
-    /// Not at all.
-    None,
-    /// All frequencies divided by `factor`.
-    Linear {
-        /// The divisor.
-        factor: f64,
-    },
-    /// Llama 3.1: low frequencies divided, high ones kept, those between blended.
-    Llama3 {
-        /// Divisor of the low frequencies.
-        factor: f64,
-        /// Wavelengths above `original / low_freq_factor` are divided.
-        low_freq_factor: f64,
-        /// Wavelengths below `original / high_freq_factor` are kept.
-        high_freq_factor: f64,
-        /// Context of pre-training, in tokens.
-        original_max_position_embeddings: f64,
-    },
+    /// How queries and keys are turned.
+    pub rotary: Rotary,
+    /// How they are turned in blocks with a window, where that is otherwise.
+    pub local_rotary: Option<Rotary>,
+    /// What each block does with positions.
+    pub layers: Vec<LayerKind>,
+    /// Growth of queries with their positions beyond the context of pre-training: the share of each
+    /// doubling, and that context.
+    pub query_growth: Option<QueryGrowth>,
+    /// What embeddings are multiplied with.
+    pub embedding_multiplier: f64,
+    /// What scores are multiplied with; `None` is the inverse root of the size of a head.
+    pub attention_multiplier: Option<f64>,
+    /// What is added to the residual stream is multiplied with.
+    pub residual_multiplier: f64,
+    /// What logits are divided by.
+    pub logits_scaling: f64,
+    /// Probabilities above 0 with which transformers drops numbers in training, by their fields. They
+    /// are not applied here, and training says so.
+    pub dropouts: Vec<(&'static str, f64)>,
 }
 
 impl DecoderConfig {
@@ -133,7 +126,7 @@ impl DecoderConfig {
     /// # Errors
     ///
     /// An unknown `model_type`, a missing or mistyped field, or a field that asks for another
-    /// computation (sliding windows, other activations, other RoPE scalings).
+    /// computation (other activations, soft caps, other RoPE scalings).
     pub fn from_json(json: &Value) -> Result<Self, DecoderConfigError> {
         let model_type = string(json, "model_type")?;
         let Some(family) = families::of_model_type(&model_type) else {
@@ -143,27 +136,80 @@ impl DecoderConfig {
         refuse_unsupported(json, rules)?;
         let hidden_size = count(json, "hidden_size")?;
         let num_attention_heads = count(json, "num_attention_heads")?;
-        let head_dim =
-            optional_count(json, "head_dim")?.unwrap_or(hidden_size / num_attention_heads.max(1));
-        foreign_keys::refuse(json, head_dim)?;
-        let attention_bias = flag(json, "attention_bias", false)?;
+        let absent = rules
+            .absent_head_dim
+            .filter(|_| json.get("head_dim").is_none());
+        let head_dim = optional_count(json, "head_dim")?.or(absent);
+        let head_dim = head_dim.unwrap_or(hidden_size / num_attention_heads.max(1));
+        foreign_keys::refuse(json, head_dim, rules.own_keys)?;
         let max_position_embeddings = count(json, "max_position_embeddings")?;
+        let num_hidden_layers = count(json, "num_hidden_layers")?;
+        if num_hidden_layers > MODEL_LAYERS {
+            let hint = "a model has 10000 blocks at most (MODEL_LAYERS in docs/limits.md); fetch or convert it again";
+            let field = "num_hidden_layers";
+            return Err(DecoderConfigError::unsupported(
+                field,
+                num_hidden_layers,
+                hint,
+            ));
+        }
+        let multipliers = Multiplied::from_json(json, rules.multipliers, hidden_size)?;
+        if rules.rotary.must_be_said && json.get("rope_theta").is_none() {
+            return Err(wrong(
+                json,
+                "rope_theta",
+                "a number above 0, also within rope_parameters",
+            ));
+        }
+        let rotary = Rotary {
+            theta: optional_number(json, "rope_theta")?.unwrap_or(rules.rotary.theta),
+            dim: rotary::turned_numbers(json, rules.rotary.partial, head_dim)?,
+            scaling: RopeScaling::None,
+        };
+        let context = rotary::Context {
+            json,
+            max_position_embeddings,
+            dim: rotary.dim,
+            rules: rules.rotary,
+        };
+        let scaling = RopeScaling::from_json(context)?;
+        let local_rotary = match rules.rotary.local_theta {
+            Some(theta) => Some(Rotary {
+                theta: optional_number(json, "rope_local_base_freq")?.unwrap_or(theta),
+                ..rotary.clone()
+            }),
+            None => None,
+        };
+        let is_there = |bias: Bias| match bias {
+            Bias::Always => Ok(true),
+            Bias::Never => Ok(false),
+            Bias::Flag(key) => {
+                let absent = key == "attention_bias" && rules.absent_attention_bias;
+                flag(json, key, absent)
+            }
+        };
         let config = Self {
+            layers: layers::from_json(json, rules, num_hidden_layers)?,
+            query_growth: QueryGrowth::from_json(json, &scaling)?,
+            rotary: Rotary { scaling, ..rotary },
+            local_rotary,
+            embedding_multiplier: multipliers.embedding,
+            attention_multiplier: multipliers.attention,
+            residual_multiplier: multipliers.residual,
+            logits_scaling: multipliers.logits,
             hidden_size,
             intermediate_size: count(json, "intermediate_size")?,
-            num_hidden_layers: count(json, "num_hidden_layers")?,
+            num_hidden_layers,
             num_attention_heads,
             num_key_value_heads: key_value_heads(json, rules, num_attention_heads)?,
             head_dim,
             vocab_size: count(json, "vocab_size")?,
             rms_norm_eps: number(json, "rms_norm_eps")?,
             max_position_embeddings,
-            tie_word_embeddings: flag(json, "tie_word_embeddings", false)?,
-            qkv_bias: family.biases.qkv.is_there(attention_bias),
-            o_bias: family.biases.output.is_there(attention_bias),
-            rope_theta: optional_number(json, "rope_theta")?.unwrap_or(DEFAULT_ROPE_THETA),
-            rope_scaling: RopeScaling::from_json(json, max_position_embeddings)?,
-            attention_dropout: probability(json, "attention_dropout")?,
+            tie_word_embeddings: flag(json, "tie_word_embeddings", rules.absent_tie)?,
+            qkv_bias: is_there(family.biases.qkv)?,
+            o_bias: is_there(family.biases.output)?,
+            dropouts: dropouts(json, rules)?,
             family,
         };
         config.check_sizes()?;
@@ -174,10 +220,6 @@ impl DecoderConfig {
         let unsupported = |field, value: usize, hint: &'static str| {
             Err(DecoderConfigError::unsupported(field, value, hint))
         };
-        if self.num_hidden_layers > MODEL_LAYERS {
-            let hint = "a model has 10000 blocks at most (MODEL_LAYERS in docs/limits.md); fetch or convert it again";
-            return unsupported("num_hidden_layers", self.num_hidden_layers, hint);
-        }
         if self.head_dim > MODEL_HEAD_DIM {
             let hint = "a head has 65536 numbers at most (MODEL_HEAD_DIM in docs/limits.md); fetch or convert the model again";
             return unsupported("head_dim", self.head_dim, hint);
@@ -208,11 +250,16 @@ impl DecoderConfig {
                 "rotary embedding needs an even size",
             );
         }
-        let frequencies = self.inverse_frequencies();
-        if frequencies.iter().any(|f| !(*f as f32).is_finite()) {
+        let local = self.local_rotary.iter().chain([&self.rotary]);
+        let long = local.clone().filter_map(Rotary::long_frequencies);
+        let mut frequencies = local
+            .map(Rotary::inverse_frequencies)
+            .chain(long.map(|(_, frequencies)| frequencies))
+            .flatten();
+        if frequencies.any(|f| !(f as f32).is_finite()) {
             return Err(DecoderConfigError::unsupported(
                 "rope_theta",
-                self.rope_theta,
+                self.rotary.theta,
                 "with the factor of rope_scaling it makes rotary frequencies that are not \
                        finite; fetch or convert the model again",
             ));
@@ -220,20 +267,9 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// Rotary frequencies of one head, `head_dim / 2` values, after scaling.
-    ///
-    /// # Source
-    ///
-    /// `_compute_llama3_parameters` and `_compute_linear_scaling_rope_parameters` of
-    /// transformers 5.23, `modeling_rope_utils.py`.
-    pub fn inverse_frequencies(&self) -> Vec<f64> {
-        (0..self.head_dim / 2)
-            .map(|i| {
-                let exponent = 2.0 * i as f64 / self.head_dim as f64;
-                self.rope_scaling
-                    .apply(1.0 / self.rope_theta.powf(exponent))
-            })
-            .collect()
+    /// The context of pre-training, where longer texts have other rotary frequencies.
+    pub fn short_context(&self) -> Option<usize> {
+        self.rotary.long_frequencies().map(|(context, _)| context)
     }
 
     /// Number of frozen parameters; the head counts once when it is tied.
@@ -245,63 +281,22 @@ impl DecoderConfig {
     }
 }
 
-impl RopeScaling {
-    fn from_json(json: &Value, max_position_embeddings: usize) -> Result<Self, DecoderConfigError> {
-        let Some(table) = json.get("rope_scaling").filter(|value| value.is_object()) else {
-            return Ok(Self::None);
+/// Dropouts above 0, by their fields.
+fn dropouts(
+    json: &Value,
+    rules: &ConfigRules,
+) -> Result<Vec<(&'static str, f64)>, DecoderConfigError> {
+    let mut dropouts = Vec::new();
+    for &(field, absent) in rules.dropouts {
+        let dropout = match json.get(field) {
+            None => absent,
+            Some(_) => probability(json, field)?,
         };
-        full_rotation(table, "rope_scaling.partial_rotary_factor")?;
-        let kind = table
-            .get("rope_type")
-            .or_else(|| table.get("type"))
-            .and_then(Value::as_str)
-            .unwrap_or("default");
-        match kind {
-            "default" => Ok(Self::None),
-            "linear" => Ok(Self::Linear {
-                factor: number(table, "factor")?,
-            }),
-            "llama3" => Ok(Self::Llama3 {
-                factor: number(table, "factor")?,
-                low_freq_factor: number(table, "low_freq_factor")?,
-                high_freq_factor: number(table, "high_freq_factor")?,
-                original_max_position_embeddings: original_context(
-                    json,
-                    table,
-                    max_position_embeddings,
-                )?,
-            }),
-            other => Err(DecoderConfigError::unsupported(
-                "rope_scaling.rope_type",
-                other,
-                "supported are default, linear and llama3",
-            )),
+        if dropout > 0.0 {
+            dropouts.push((field, dropout));
         }
     }
-
-    fn apply(self, frequency: f64) -> f64 {
-        match self {
-            Self::None => frequency,
-            Self::Linear { factor } => frequency / factor,
-            Self::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position_embeddings: original,
-            } => {
-                let wavelength = 2.0 * std::f64::consts::PI / frequency;
-                if wavelength < original / high_freq_factor {
-                    frequency
-                } else if wavelength > original / low_freq_factor {
-                    frequency / factor
-                } else {
-                    let smooth = (original / wavelength - low_freq_factor)
-                        / (high_freq_factor - low_freq_factor);
-                    (1.0 - smooth) * frequency / factor + smooth * frequency
-                }
-            }
-        }
-    }
+    Ok(dropouts)
 }
 
 /// Key and value heads; an absent key means what the family says, `null` one for each query head.
@@ -320,63 +315,6 @@ fn key_value_heads(
         .unwrap_or(num_attention_heads))
 }
 
-/// The context of pre-training for Llama 3's scaling, which stands in its table, or is the model's own
-/// context. At the top of the file transformers passes over it, so that another number there is an
-/// error.
-///
-/// # Source
-///
-/// `AutoConfig` of transformers 5.23, of files with each of the three.
-fn original_context(
-    json: &Value,
-    table: &Value,
-    max_position_embeddings: usize,
-) -> Result<f64, DecoderConfigError> {
-    let field = "original_max_position_embeddings";
-    let read = optional_number(table, field)?.unwrap_or(max_position_embeddings as f64);
-    match optional_number(json, field)? {
-        Some(top) if top != read => Err(DecoderConfigError::unsupported(
-            field,
-            top,
-            "rope_scaling says another number, or none, which means \
-                   max_position_embeddings; write the right one into rope_scaling",
-        )),
-        _ => Ok(read),
-    }
-}
-
-/// Refuses a rotation of a part of each head.
-fn full_rotation(json: &Value, field: &'static str) -> Result<(), DecoderConfigError> {
-    let key = field.rsplit('.').next().unwrap_or(field);
-    match json.get(key) {
-        None | Some(Value::Null) => Ok(()),
-        Some(value) if value.as_f64() == Some(1.0) => Ok(()),
-        Some(value) => Err(DecoderConfigError::unsupported(
-            field,
-            value,
-            "supported is a rotation of whole heads, which is 1",
-        )),
-    }
-}
-
-/// Refuses a window of attention that transformers would apply, also where the file says nothing of it.
-fn refuse_window(json: &Value, window: SlidingWindow) -> Result<(), DecoderConfigError> {
-    let field = "sliding_window";
-    let hint = "set it to null if max_length stays below the window";
-    let is_used = || json["use_sliding_window"] == Value::Bool(true);
-    let cause = match window {
-        SlidingWindow::UnlessNull(family) => family,
-        SlidingWindow::IfUsed if is_used() => "use_sliding_window",
-        SlidingWindow::IfUsed => return Ok(()),
-    };
-    let value = match json.get(field) {
-        Some(Value::Null) => return Ok(()),
-        Some(value) => value.to_string(),
-        None => format!("4096, which an absent key means for {cause},"),
-    };
-    Err(DecoderConfigError::unsupported(field, value, hint))
-}
-
 fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderConfigError> {
     let unsupported = |field, value: &Value, hint: &'static str| {
         Err(DecoderConfigError::unsupported(field, value, hint))
@@ -389,13 +327,10 @@ fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderCo
             return Err(DecoderConfigError::unsupported(field, value, hint));
         }
     }
-    refuse_window(json, rules.sliding_window)?;
-    let is_full = |layer: &Value| layer == "full_attention";
-    let layers = json.get("layer_types").and_then(Value::as_array);
-    if let Some(other) = layers.and_then(|layers| layers.iter().find(|layer| !is_full(layer))) {
-        return unsupported("layer_types", other, "supported is full_attention");
+    if json.get("use_bidirectional_attention") == Some(&Value::Bool(true)) {
+        let field = "use_bidirectional_attention";
+        return unsupported(field, &json[field], "supported is false");
     }
-    full_rotation(json, "partial_rotary_factor")?;
     if let Some(value) = json.get("rope_parameters") {
         return unsupported("rope_parameters", value, "write it as rope_scaling");
     }
@@ -412,6 +347,7 @@ fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderCo
 mod tests {
     use serde_json::json;
 
+    use super::super::layers::Rotation;
     use super::*;
 
     fn llama() -> Value {
@@ -442,7 +378,8 @@ mod tests {
             table
         };
         let key = "original_max_position_embeddings";
-        let original = |config: Result<DecoderConfig, String>| match config.unwrap().rope_scaling {
+        let original = |config: Result<DecoderConfig, String>| match config.unwrap().rotary.scaling
+        {
             RopeScaling::Llama3 {
                 original_max_position_embeddings,
                 ..
@@ -478,17 +415,39 @@ mod tests {
                 "partial_rotary_factor = 0.5",
             ),
             (
-                json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0,
-                    "partial_rotary_factor": 0.5}}),
-                "rope_scaling.partial_rotary_factor = 0.5",
-            ),
-            (
                 json!({"layer_types": ["full_attention", "sliding_attention"]}),
                 "layer_types = \"sliding_attention\"",
             ),
             (
-                json!({"model_type": "qwen2", "use_sliding_window": true}),
-                "sliding_window = 4096, which an absent key means for use_sliding_window",
+                json!({"use_sliding_window": true}),
+                "use_sliding_window = true is not supported",
+            ),
+            (
+                json!({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}),
+                "layer_types = \"sliding_attention\" is not supported; the file names no window",
+            ),
+            (
+                json!({"model_type": "qwen3", "layer_types": ["full_attention"]}),
+                "layer_types must be a list with the type of each block",
+            ),
+            (
+                json!({"model_type": "smollm3", "no_rope_layers": [1, 2]}),
+                "no_rope_layers must be a list of 0 or 1",
+            ),
+            (
+                json!({"model_type": "phi3", "rope_scaling": {"rope_type": "longrope",
+                    "short_factor": [1.0], "long_factor": [1.0]}}),
+                "short_factor must be a list of numbers above 0",
+            ),
+            (json!({"model_type": "ministral3"}), "rope_theta must be"),
+            (
+                json!({"model_type": "phi3", "partial_rotary_factor": 0.4}),
+                "partial_rotary_factor = 0.4",
+            ),
+            (
+                json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                    "llama_4_scaling_beta": 0.1}}),
+                "rope_scaling.llama_4_scaling_beta = 0.1",
             ),
             (
                 json!({"attention_dropout": 1.5}),
@@ -499,10 +458,8 @@ mod tests {
             assert!(error.contains(said), "no {said:?} in {error}");
         }
         assert_eq!(
-            with(json!({"attention_dropout": 0.5}))
-                .unwrap()
-                .attention_dropout,
-            0.5
+            with(json!({"attention_dropout": 0.5})).unwrap().dropouts,
+            [("attention_dropout", 0.5)]
         );
     }
 
@@ -519,24 +476,70 @@ mod tests {
         }
     }
 
+    /// The windows of a model's blocks.
+    fn windows(fields: Value) -> Vec<Option<usize>> {
+        let config = with(fields).unwrap();
+        config.layers.iter().map(|layer| layer.window).collect()
+    }
+
     #[test]
-    fn a_mistral_without_a_word_on_its_window_has_that_of_transformers() {
-        let mut file = llama();
-        file["model_type"] = "mistral".into();
-        file["sliding_window"] = Value::Null;
-        file["num_key_value_heads"] = 4.into();
-        assert!(DecoderConfig::from_json(&file).is_ok());
-        let refused = |file: &Value| DecoderConfig::from_json(file).unwrap_err().to_string();
-        file["sliding_window"] = 4096.into();
-        assert!(refused(&file).contains("sliding_window = 4096 is not supported"));
-        file.as_object_mut().unwrap().remove("sliding_window");
-        let said = refused(&file);
-        assert!(
-            said.contains("sliding_window = 4096") && said.contains("absent"),
-            "{said}"
+    fn windows_are_those_of_transformers() {
+        let mistral = |window: Value| {
+            let mut fields = json!({"model_type": "mistral", "num_key_value_heads": 4});
+            if window != json!("absent") {
+                fields["sliding_window"] = window;
+            }
+            windows(fields)
+        };
+        assert_eq!(mistral(json!("absent")), [Some(4096); 2]);
+        assert_eq!(mistral(Value::Null), [None; 2]);
+        assert_eq!(mistral(json!(64)), [Some(64); 2]);
+        let qwen = |more: Value| {
+            let mut fields = json!({"model_type": "qwen3", "num_key_value_heads": 4,
+                "use_sliding_window": true, "sliding_window": 8});
+            let more = more.as_object().unwrap().clone();
+            fields.as_object_mut().unwrap().extend(more);
+            windows(fields)
+        };
+        assert_eq!(qwen(json!({})), [None; 2]);
+        assert_eq!(qwen(json!({"max_window_layers": 1})), [None, Some(8)]);
+        assert_eq!(qwen(json!({"max_window_layers": 0})), [Some(8); 2]);
+        assert_eq!(
+            qwen(json!({"max_window_layers": 0, "use_sliding_window": false})),
+            [None; 2]
         );
-        // Other families have no window unless they say so.
-        file["model_type"] = "llama".into();
-        assert!(DecoderConfig::from_json(&file).is_ok());
+        assert_eq!(
+            qwen(json!({"layer_types": ["sliding_attention", "full_attention"]})),
+            [Some(8), None]
+        );
+        let of = |model_type: &str, layers: usize| {
+            windows(
+                json!({"model_type": model_type, "num_hidden_layers": layers,
+                "num_key_value_heads": 4, "head_dim": 8}),
+            )
+        };
+        let [near, far] = [Some(4096), None];
+        assert_eq!(of("olmo3", 4), [near, near, near, far]);
+        // Others have no window unless they say so.
+        for model_type in ["llama", "phi3", "granite", "seed_oss", "smollm3"] {
+            assert_eq!(of(model_type, 2), [far; 2], "{model_type}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_do_not_turn_are_those_of_transformers() {
+        let turned = |more: Value| -> Vec<bool> {
+            let mut fields = json!({"model_type": "smollm3", "num_hidden_layers": 4});
+            let more = more.as_object().unwrap().clone();
+            fields.as_object_mut().unwrap().extend(more);
+            let layers = with(fields).unwrap().layers;
+            let turned = layers.iter().map(|layer| layer.rotation != Rotation::None);
+            turned.collect()
+        };
+        assert_eq!(turned(json!({})), [true, true, true, false]);
+        let each = json!({"no_rope_layer_interval": 2});
+        assert_eq!(turned(each), [true, false, true, false]);
+        let list = json!({"no_rope_layers": [0, 1, 1, 0, 1], "no_rope_layer_interval": 2});
+        assert_eq!(turned(list), [false, true, true, false]);
     }
 }

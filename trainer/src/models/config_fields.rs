@@ -61,6 +61,24 @@ pub(super) fn optional_number(
     }
 }
 
+/// A list of so many numbers above 0.
+pub(super) fn numbers(
+    json: &Value,
+    field: &'static str,
+    n: usize,
+) -> Result<Vec<f64>, DecoderConfigError> {
+    let entries = json.get(field).and_then(Value::as_array);
+    let numbers: Option<Vec<f64>> = entries
+        .into_iter()
+        .flatten()
+        .map(|value| value.as_f64().filter(|x| *x > 0.0 && x.is_finite()))
+        .collect();
+    numbers.filter(|numbers| numbers.len() == n).ok_or_else(|| {
+        let expected = "a list of numbers above 0, one for each pair of numbers that are turned";
+        wrong(json, field, expected)
+    })
+}
+
 pub(super) fn probability(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(0.0),

@@ -4,19 +4,22 @@
 //! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
 //! lies between two operations of a block is in the dtype that the model computes in.
 
-use std::ops::Range;
-
-use burn::tensor::{Device, Int, Tensor};
-use tooltune_kernels::attention::{Causality, Documents, attention};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, bf16};
+use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
 use tooltune_kernels::embedding::embedding;
+use tooltune_kernels::geglu::geglu;
+use tooltune_kernels::head_norm::head_norm;
 use tooltune_kernels::linear_cross_entropy;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
-use tooltune_kernels::rope::RopeTable;
-use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
+use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 
 use super::config::DecoderConfig;
-use super::families::Family;
+use super::families::{Gate, Projections};
+use super::layers::{LayerKind, Rotation};
+use super::multipliers::QueryGrowth;
+use super::rotary::Rotary;
 use crate::lora::DropoutKey;
 
 /// The whole network without autodiff; adapters sit in its projections.
@@ -37,41 +40,41 @@ pub struct Decoder {
 /// One decoder block.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// `[d]`, before attention.
-    pub input_layernorm: Tensor<1>,
-    /// `[d]`, before the feed-forward block.
-    pub post_attention_layernorm: Tensor<1>,
-    /// `[c]` each, in the order of [`Family::head_norms`].
-    pub head_norms: Vec<Tensor<1>>,
-    /// The projections, those that share an input stacked: see [`STACKS`].
+    /// Around attention.
+    pub attention_norms: BranchNormWeights,
+    /// Around the feed-forward block.
+    pub feed_forward_norms: BranchNormWeights,
+    /// Of queries and keys, before they are turned.
+    pub head_norm: Option<SpanNorm>,
+    /// What it does with positions.
+    pub kind: LayerKind,
+    /// The projections, those that share an input stacked, as the family's
+    /// [`Projections::stacks`] say.
     pub stacks: [StackedLinear; 4],
 }
 
-/// Module paths of the projections of a block, in the order of their adapters' parameters.
-pub const PROJECTIONS: [&str; 7] = [
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-];
-
-/// Which of [`PROJECTIONS`] each of [`Block::stacks`] holds.
-pub const STACKS: [Range<usize>; 4] = [0..3, 3..4, 4..6, 6..7];
+/// The norms of one branch of a block, `[d]` each, where the family has them.
+#[derive(Debug, Clone, Default)]
+pub struct BranchNormWeights {
+    /// Of what the branch reads.
+    pub before: Option<Tensor<1>>,
+    /// Of what it adds.
+    pub after: Option<Tensor<1>>,
+}
 
 /// What all blocks share for one micro-batch.
 #[derive(Debug, Clone)]
 pub struct BatchContext {
     /// Rotary tables of the tokens' positions.
     pub rope: RopeTable,
+    /// Those of blocks with a window, where they are others.
+    pub local_rope: Option<RopeTable>,
+    /// What the queries of each token are multiplied with, `[n, 1, 1]`, where that is not 1.
+    pub query_growth: Option<Tensor<3>>,
     /// Borders of the documents.
     pub documents: Documents,
-    /// Heads and epsilon.
+    /// Heads, and the constants of the family.
     pub shape: BlockShape,
-    /// What its blocks compute.
-    pub family: &'static Family,
 }
 
 /// The constants that a block needs.
@@ -85,23 +88,105 @@ pub struct BlockShape {
     pub head_dim: usize,
     /// Added to the mean square.
     pub rms_norm_eps: f64,
+    /// What scores are multiplied with; `None` is the inverse root of the size of a head.
+    pub attention_multiplier: Option<f64>,
+    /// What is added to the residual stream is multiplied with.
+    pub residual_multiplier: f64,
+    /// What the feed-forward block gates with.
+    pub gate: Gate,
+    /// The linear layers of a block.
+    pub projections: &'static Projections,
 }
 
 impl BatchContext {
     /// Tables for tokens at `position_ids` in documents with borders `cu_seqlens`.
     pub fn new(decoder: &Decoder, position_ids: &[u32], cu_seqlens: &[usize]) -> Self {
-        let config = &decoder.config;
-        let frequencies = config.inverse_frequencies();
+        let mut is_long = Vec::new();
+        if let Some(original) = decoder.config.short_context() {
+            let longer = |document: &[usize]| {
+                let n = document[1] - document[0];
+                std::iter::repeat_n(n > original, n)
+            };
+            is_long.extend(cu_seqlens.windows(2).flat_map(longer));
+        }
+        Self::with_long(decoder, position_ids, cu_seqlens, &is_long)
+    }
+
+    /// The same, for tokens of texts that are longer than the context of pre-training where `is_long`
+    /// says so, which may be shorter than the tokens.
+    pub(super) fn with_long(
+        decoder: &Decoder,
+        position_ids: &[u32],
+        cu_seqlens: &[usize],
+        is_long: &[bool],
+    ) -> Self {
+        let (config, device) = (&decoder.config, decoder.device());
+        let table = |rotary: &Rotary| rope_table(rotary, position_ids, is_long, &device);
         Self {
-            rope: RopeTable::new(position_ids, &frequencies, 1.0, &decoder.device()),
+            rope: table(&config.rotary),
+            local_rope: config.local_rotary.as_ref().map(table),
+            query_growth: config
+                .query_growth
+                .and_then(|growth| growth.of(position_ids, &device)),
             documents: Documents::new(cu_seqlens, position_ids.len()),
-            family: config.family,
-            shape: BlockShape {
-                n_heads: config.num_attention_heads,
-                n_kv_heads: config.num_key_value_heads,
-                head_dim: config.head_dim,
-                rms_norm_eps: config.rms_norm_eps,
-            },
+            shape: BlockShape::of(config),
+        }
+    }
+}
+
+/// Cosines and sines of tokens at `position_ids`.
+fn rope_table(
+    rotary: &Rotary,
+    position_ids: &[u32],
+    is_long: &[bool],
+    device: &Device,
+) -> RopeTable {
+    let (frequencies, factor) = (rotary.inverse_frequencies(), rotary.attention_factor());
+    match rotary.long_frequencies() {
+        Some((_, long)) if is_long.contains(&true) => {
+            let of_token = |token: usize| match is_long.get(token) {
+                Some(true) => long.as_slice(),
+                _ => frequencies.as_slice(),
+            };
+            RopeTable::by_token(position_ids, frequencies.len(), of_token, factor, device)
+        }
+        _ => RopeTable::new(position_ids, &frequencies, factor, device),
+    }
+}
+
+impl QueryGrowth {
+    /// What the queries of tokens are multiplied with, `[n, 1, 1]`; `None` where that is 1 for all.
+    fn of(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
+        let growth = |&position: &u32| {
+            let contexts = (f64::from(position) / self.context).floor();
+            (1.0 + self.beta * contexts.ln_1p()) as f32
+        };
+        let growth: Vec<f32> = position_ids.iter().map(growth).collect();
+        let shape = [growth.len(), 1, 1];
+        let grows = growth.iter().any(|&growth| growth != 1.0);
+        grows.then(|| Tensor::from_data(TensorData::new(growth, shape), device))
+    }
+}
+
+impl BlockShape {
+    fn of(config: &DecoderConfig) -> Self {
+        Self {
+            n_heads: config.num_attention_heads,
+            n_kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+            rms_norm_eps: config.rms_norm_eps,
+            attention_multiplier: config.attention_multiplier,
+            residual_multiplier: config.residual_multiplier,
+            gate: config.family.gate,
+            projections: config.family.projections,
+        }
+    }
+
+    /// The query heads, with what their scores are multiplied with.
+    pub(super) fn queries(&self) -> Queries {
+        Queries {
+            heads: self.n_heads,
+            scale: self.attention_multiplier,
         }
     }
 }
@@ -116,7 +201,8 @@ impl Block {
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let attended = self.attended(&x, context, dropout);
+        let qkv = self.queries_keys_values(&x, context, dropout);
+        let attended = self.attended(qkv, context);
         self.after_attention(x, attended, context.shape, dropout)
     }
 
@@ -131,20 +217,18 @@ impl Block {
         dropout: Option<DropoutKey>,
         rows: Tensor<1, Int>,
     ) -> Tensor<2> {
-        let attended = self.attended(&x, context, dropout).select(0, rows.clone());
+        let qkv = self.queries_keys_values(&x, context, dropout);
+        let attended = self.attended(qkv, context).select(0, rows.clone());
         self.after_attention(x.select(0, rows), attended, context.shape, dropout)
     }
 
     /// Attention's output for each token, `[n, h, c]`.
-    fn attended(
-        &self,
-        x: &Tensor<2>,
-        context: &BatchContext,
-        dropout: Option<DropoutKey>,
-    ) -> Tensor<3> {
-        let qkv = self.queries_keys_values(x, context, dropout);
-        let (documents, shape) = (&context.documents, context.shape);
-        attention(qkv, shape.n_heads, documents, Causality::Causal)
+    pub(super) fn attended(&self, qkv: Tensor<3>, context: &BatchContext) -> Tensor<3> {
+        let causality = match self.kind.window {
+            None => Causality::Causal,
+            Some(window) => Causality::Sliding(window),
+        };
+        attention(qkv, context.shape.queries(), &context.documents, causality)
     }
 
     /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
@@ -155,11 +239,25 @@ impl Block {
         dropout: Option<DropoutKey>,
     ) -> Tensor<3> {
         let shape = context.shape;
-        let normed = shape.norm(&self.input_layernorm);
-        let qkv = lora_linear(x.clone(), &self.stacks[0], extras(0, normed, dropout));
+        let (x, read) = self.read(x, 0, &self.attention_norms, shape);
+        let qkv = lora_linear(x, &self.stacks[0], shape.extras(0, read, dropout));
         let n = qkv.dims()[0];
         let heads = qkv.reshape([n, shape.n_heads + 2 * shape.n_kv_heads, shape.head_dim]);
-        (context.family.attention_input)(self, heads, context)
+        let heads = match &self.head_norm {
+            Some(norm) => head_norm(heads, norm),
+            None => heads,
+        };
+        let local = context.local_rope.as_ref().unwrap_or(&context.rope);
+        let turned = shape.n_heads + shape.n_kv_heads;
+        let heads = match self.kind.rotation {
+            Rotation::Global => rope(heads, &context.rope, turned),
+            Rotation::Local => rope(heads, local, turned),
+            Rotation::None => heads,
+        };
+        match &context.query_growth {
+            Some(growth) => grown(heads, shape.n_heads, growth),
+            None => heads,
+        }
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
@@ -172,45 +270,130 @@ impl Block {
     ) -> Tensor<2> {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
-        let added = |stack, transform, x| LinearExtras {
-            residual: Some(x),
-            ..extras(stack, transform, dropout)
+        let branch = Branch {
+            read: attended,
+            transform: InputTransform::Plain,
+            stack: 1,
+            norms: &self.attention_norms,
         };
-        let x = lora_linear(
-            attended,
-            &self.stacks[1],
-            added(1, InputTransform::Plain, x),
-        );
-        let normed = shape.norm(&self.post_attention_layernorm);
-        let gate_up = lora_linear(x.clone(), &self.stacks[2], extras(2, normed, dropout));
-        lora_linear(gate_up, &self.stacks[3], added(3, InputTransform::Gated, x))
+        let x = self.added(x, branch, shape, dropout);
+        let (read, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
+        let gate_up = lora_linear(read, &self.stacks[2], shape.extras(2, transform, dropout));
+        let (read, transform) = match shape.gate {
+            Gate::Silu => (gate_up, InputTransform::Gated),
+            Gate::GeluTanh => (geglu(gate_up), InputTransform::Plain),
+        };
+        let branch = Branch {
+            read,
+            transform,
+            stack: 3,
+            norms: &self.feed_forward_norms,
+        };
+        self.added(x, branch, shape, dropout)
     }
-}
 
-impl BlockShape {
-    /// What projections read of the residual stream.
-    fn norm(self, weight: &Tensor<1>) -> InputTransform {
-        InputTransform::Normed {
-            weight: Box::new(weight.clone()),
-            eps: self.rms_norm_eps,
+    /// What the projections of a stack read of the residual stream, and how.
+    fn read(
+        &self,
+        x: &Tensor<2>,
+        stack: usize,
+        norms: &BranchNormWeights,
+        shape: BlockShape,
+    ) -> (Tensor<2>, InputTransform) {
+        match &norms.before {
+            Some(weight) => {
+                let normed = InputTransform::Normed {
+                    weight: Box::new(weight.clone()),
+                    eps: shape.rms_norm_eps,
+                };
+                (x.clone(), normed)
+            }
+            None => {
+                let dtype = self.stacks[stack].weight.compute_dtype().dtype();
+                (x.clone().cast(dtype), InputTransform::Plain)
+            }
+        }
+    }
+
+    /// The residual stream with what a branch adds to it.
+    fn added(
+        &self,
+        x: Tensor<2>,
+        branch: Branch<'_>,
+        shape: BlockShape,
+        dropout: Option<DropoutKey>,
+    ) -> Tensor<2> {
+        let extras = shape.extras(branch.stack, branch.transform, dropout);
+        let linear = &self.stacks[branch.stack];
+        let multiplier = shape.residual_multiplier;
+        if branch.norms.after.is_none() && multiplier == 1.0 {
+            let extras = LinearExtras {
+                residual: Some(x),
+                ..extras
+            };
+            return lora_linear(branch.read, linear, extras);
+        }
+        let added = lora_linear(branch.read, linear, extras).cast(DType::F32);
+        let added = match &branch.norms.after {
+            Some(weight) => rms_norm(added, weight, shape.rms_norm_eps, DType::F32),
+            None => added,
+        };
+        match multiplier {
+            1.0 => x.add(added),
+            multiplier => x.add(added.mul_scalar(multiplier)),
         }
     }
 }
 
-/// What goes beside stack `stack` of [`STACKS`].
-fn extras(stack: usize, transform: InputTransform, dropout: Option<DropoutKey>) -> LinearExtras {
-    let masks = |key: DropoutKey| STACKS[stack].clone().map(move |i| Some(key.projection(i)));
-    LinearExtras {
-        transform,
-        residual: None,
-        dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
+/// What a branch of a block ends with.
+struct Branch<'a> {
+    read: Tensor<2>,
+    transform: InputTransform,
+    stack: usize,
+    norms: &'a BranchNormWeights,
+}
+
+/// Heads of which the first `n_heads` are multiplied with a number of each token, `[n, 1, 1]`.
+fn grown(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
+    let (dtype, all) = (heads.dtype(), heads.dims()[1]);
+    let queries = heads.clone().narrow(1, 0, n_heads).cast(DType::F32);
+    let queries = queries.mul(growth.clone()).cast(dtype);
+    Tensor::cat(vec![queries, heads.narrow(1, n_heads, all - n_heads)], 1)
+}
+
+impl BlockShape {
+    /// What goes beside a stack of the projections.
+    fn extras(
+        self,
+        stack: usize,
+        transform: InputTransform,
+        dropout: Option<DropoutKey>,
+    ) -> LinearExtras {
+        let projections = self.projections.stacks[stack].clone();
+        let masks = |key: DropoutKey| projections.map(move |i| Some(key.projection(i)));
+        LinearExtras {
+            transform,
+            residual: None,
+            dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
+        }
     }
 }
 
 impl Decoder {
     /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
+    ///
+    /// What they are multiplied with is rounded as transformers rounds it: to the type that the model
+    /// computes in.
     pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        embedding(&self.embed_tokens, input_ids)
+        let embedded = embedding(&self.embed_tokens, input_ids);
+        let multiplier = self.config.embedding_multiplier;
+        if multiplier == 1.0 {
+            return embedded;
+        }
+        embedded.mul_scalar(match self.compute_dtype() {
+            ComputeDtype::Bf16 => bf16::from_f64(multiplier).to_f64(),
+            ComputeDtype::F32 => multiplier,
+        })
     }
 
     /// The last norm, `[n, d]`, in the dtype that the head computes in.

@@ -56,12 +56,17 @@ const NEVER: [&str; 5] = [
     "no_rope_layer_interval",
 ];
 
-/// Refuses keys that ask for another computation; `head_dim` is the size of a head.
+/// Refuses keys that ask for another computation, but for those that are the family's own; `head_dim` is
+/// the size of a head.
 ///
 /// # Errors
 ///
 /// The first such key with its value.
-pub(super) fn refuse(json: &Value, head_dim: usize) -> Result<(), DecoderConfigError> {
+pub(super) fn refuse(
+    json: &Value,
+    head_dim: usize,
+    own: &[&str],
+) -> Result<(), DecoderConfigError> {
     let head_dim = head_dim as f64;
     // Scores are divided by the root of the size of a head, and the whole head is rotated.
     let of_heads = [
@@ -70,7 +75,8 @@ pub(super) fn refuse(json: &Value, head_dim: usize) -> Result<(), DecoderConfigE
         ("attention_scale", head_dim.powf(-0.5)),
         ("rotary_dim", head_dim),
     ];
-    for (field, neutral) in NEUTRAL.into_iter().chain(of_heads) {
+    let others = NEUTRAL.into_iter().chain(of_heads);
+    for (field, neutral) in others.filter(|(field, _)| !own.contains(field)) {
         let near = |value: f64| (value - neutral).abs() <= 1e-6 * neutral.abs();
         match json.get(field) {
             None | Some(Value::Null) => {}
@@ -78,12 +84,15 @@ pub(super) fn refuse(json: &Value, head_dim: usize) -> Result<(), DecoderConfigE
             Some(value) => return unsupported(field, value),
         }
     }
-    for field in NEVER {
+    for field in NEVER.into_iter().filter(|field| !own.contains(field)) {
         if let Some(value) = json.get(field).filter(|value| !value.is_null()) {
             return unsupported(field, value);
         }
     }
     // Of each layer, whether it rotates at all.
+    if own.contains(&"no_rope_layers") {
+        return Ok(());
+    }
     let layers = json.get("no_rope_layers").and_then(Value::as_array);
     if layers.is_some_and(|layers| layers.iter().any(|layer| number(layer) != Some(1.0))) {
         return unsupported("no_rope_layers", &json["no_rope_layers"]);
@@ -121,14 +130,14 @@ mod tests {
     #[test]
     fn keys_of_other_architectures_are_refused_unless_they_do_nothing() {
         for (field, neutral) in NEUTRAL {
-            assert!(refuse(&json!({field: neutral}), 64).is_ok(), "{field}");
-            assert!(refuse(&json!({field: null}), 64).is_ok(), "{field}");
-            let error = refuse(&json!({field: neutral + 0.5}), 64).unwrap_err();
+            assert!(refuse(&json!({field: neutral}), 64, &[]).is_ok(), "{field}");
+            assert!(refuse(&json!({field: null}), 64, &[]).is_ok(), "{field}");
+            let error = refuse(&json!({field: neutral + 0.5}), 64, &[]).unwrap_err();
             assert!(error.to_string().contains(field), "{error}");
         }
         for field in NEVER {
-            assert!(refuse(&json!({field: null}), 64).is_ok(), "{field}");
-            assert!(refuse(&json!({field: 2}), 64).is_err(), "{field}");
+            assert!(refuse(&json!({field: null}), 64, &[]).is_ok(), "{field}");
+            assert!(refuse(&json!({field: 2}), 64, &[]).is_err(), "{field}");
         }
         for (field, neutral, other) in [
             ("query_pre_attn_scalar", json!(64), json!(256)),
@@ -140,8 +149,10 @@ mod tests {
             ("is_causal", json!(true), json!(false)),
             ("num_experts", json!(0), json!("eight")),
         ] {
-            assert!(refuse(&json!({field: neutral}), 64).is_ok(), "{field}");
-            let error = refuse(&json!({field: other}), 64).unwrap_err().to_string();
+            assert!(refuse(&json!({field: neutral}), 64, &[]).is_ok(), "{field}");
+            let error = refuse(&json!({field: other}), 64, &[])
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(field), "{error}");
         }
     }

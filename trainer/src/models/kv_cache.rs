@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use tooltune_kernels::attention::{self, Causality, Columns};
+use tooltune_kernels::attention::{self, Columns};
 
 use super::decoder::{BatchContext, Decoder};
 
@@ -24,6 +24,9 @@ pub struct KvCache {
     starts: Vec<usize>,
     /// Columns in use.
     filled: usize,
+    /// Rows whose prompts are longer than the context of pre-training; empty where that makes no
+    /// difference.
+    is_long: Vec<bool>,
 }
 
 /// Rows of a cache that go on in another one, in this order.
@@ -48,6 +51,18 @@ impl KvCache {
         let moved = old
             .as_ref()
             .map(|old| old.cache.moved(old.rows, longest, shape));
+        let is_long = match config.short_context() {
+            Some(context) => {
+                let kept = old.iter().flat_map(|old| {
+                    let is_long = |&row: &usize| old.cache.is_long[row];
+                    old.rows.iter().map(is_long)
+                });
+                let kept: Vec<bool> = kept.collect();
+                let read = lens[kept.len()..].iter().map(|&len| len > context);
+                kept.iter().copied().chain(read).collect()
+            }
+            None => Vec::new(),
+        };
         let (old_keys, old_values) = match old {
             Some(old) => (old.cache.keys, old.cache.values),
             None => (Vec::new(), Vec::new()),
@@ -70,6 +85,7 @@ impl KvCache {
             values: layers(old_values),
             starts: lens.iter().map(|len| longest - len).collect(),
             filled: longest,
+            is_long,
         }
     }
 
@@ -201,8 +217,7 @@ impl Decoder {
                 let (k, v) = (part(n_heads), part(n_heads + n_kv_heads));
                 cache.fill_prompt(layer, first_row + i, k, v);
             }
-            let mut attended =
-                attention::attention(qkv, n_heads, &context.documents, Causality::Causal);
+            let mut attended = block.attended(qkv, &context);
             // Behind the last attention no one reads the others.
             if layer + 1 == self.blocks.len() {
                 x = x.select(0, lasts.clone());
@@ -221,18 +236,21 @@ impl Decoder {
             .iter()
             .map(|&start| (column - start) as u32)
             .collect();
-        let context = BatchContext::new(self, &positions, &[0]);
+        let context = BatchContext::with_long(self, &positions, &[0], &cache.is_long);
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let qkv = block.queries_keys_values(&x, &context, None);
             let n_heads = context.shape.n_heads;
             cache.append(layer, &qkv, n_heads);
+            let end = column + 1;
+            let first = end - block.kind.window.unwrap_or(end).min(end);
+            let starts: Vec<usize> = cache.starts.iter().map(|&start| start.max(first)).collect();
             let columns = Columns {
-                starts: &cache.starts,
-                end: column + 1,
+                starts: &starts,
+                end,
             };
             let (keys, values) = (&cache.keys[layer], &cache.values[layer]);
-            let attended = attention::decode(qkv, n_heads, keys, values, columns);
+            let attended = attention::decode(qkv, context.shape.queries(), keys, values, columns);
             x = block.after_attention(x, attended, context.shape, None);
         }
         cache.filled += 1;

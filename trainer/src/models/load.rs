@@ -5,10 +5,11 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::Weights;
-use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
+use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 
 use super::config::DecoderConfig;
-use super::decoder::{Block, Decoder, PROJECTIONS, STACKS};
+use super::decoder::{Block, BranchNormWeights, Decoder};
+use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use crate::progress::Counted;
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
@@ -25,18 +26,20 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
         tensors.push(("lm_head.weight".to_string(), vec![config.vocab_size, d]));
     }
     for layer in 0..config.num_hidden_layers {
-        for norm in ["input_layernorm", "post_attention_layernorm"] {
+        for norm in config.family.norms.modules() {
             tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![d]));
         }
-        for norm in config.family.head_norms {
+        for (norm, width) in HEAD_NORMS.into_iter().zip(head_norm_widths(config)) {
             let name = format!("model.layers.{layer}.{norm}.weight");
-            tensors.push((name, vec![config.head_dim]));
+            tensors.push((name, vec![width]));
         }
-        for (index, path) in PROJECTIONS.iter().enumerate() {
+        for (index, path) in config.family.projections.paths.iter().enumerate() {
             let (in_features, out_features) = projection_features(config, index);
             let module = format!("model.layers.{layer}.{path}");
             tensors.push((format!("{module}.weight"), vec![out_features, in_features]));
-            if has_bias(config, index) {
+            let stacks = &config.family.projections.stacks;
+            let stack = stacks.iter().position(|stack| stack.contains(&index));
+            if stack.is_some_and(|stack| has_bias(config, stack)) {
                 tensors.push((format!("{module}.bias"), vec![out_features]));
             }
         }
@@ -44,24 +47,50 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// Input and output features of projection `index` of [`PROJECTIONS`].
+/// The spans of a token's queries and keys that are normed one by one; none where the family has no such
+/// norms.
+pub fn head_norm_spans(config: &DecoderConfig) -> Vec<usize> {
+    let heads = config.num_attention_heads + config.num_key_value_heads;
+    match config.family.head_norms {
+        HeadNorms::None => Vec::new(),
+        HeadNorms::Each => vec![config.head_dim; heads],
+        HeadNorms::Together => head_norm_widths(config),
+    }
+}
+
+/// Weights of the norms of queries and keys; none where the family has no such norms.
+fn head_norm_widths(config: &DecoderConfig) -> Vec<usize> {
+    let heads = [config.num_attention_heads, config.num_key_value_heads];
+    match config.family.head_norms {
+        HeadNorms::None => Vec::new(),
+        HeadNorms::Each => vec![config.head_dim; 2],
+        HeadNorms::Together => heads.map(|n| n * config.head_dim).to_vec(),
+    }
+}
+
+/// Input and output features of a projection, by its place among the family's.
 pub fn projection_features(config: &DecoderConfig, index: usize) -> (usize, usize) {
     let d = config.hidden_size;
     let q = config.num_attention_heads * config.head_dim;
     let kv = config.num_key_value_heads * config.head_dim;
-    match index {
-        0 => (d, q),
-        1 | 2 => (d, kv),
-        3 => (q, d),
-        4 | 5 => (d, config.intermediate_size),
+    let projections = config.family.projections;
+    let stack = projections.stacks.iter().position(|s| s.contains(&index));
+    let is_fused = |stack: &std::ops::Range<usize>| stack.len() == 1;
+    match stack {
+        Some(0) if is_fused(&projections.stacks[0]) => (d, q + 2 * kv),
+        Some(0) => (d, if index == 0 { q } else { kv }),
+        Some(1) => (q, d),
+        Some(2) if is_fused(&projections.stacks[2]) => (d, 2 * config.intermediate_size),
+        Some(2) => (d, config.intermediate_size),
         _ => (config.intermediate_size, d),
     }
 }
 
-fn has_bias(config: &DecoderConfig, index: usize) -> bool {
-    match index {
-        0..=2 => config.qkv_bias,
-        3 => config.o_bias,
+/// Whether the projections of a stack have biases.
+pub fn has_bias(config: &DecoderConfig, stack: usize) -> bool {
+    match stack {
+        0 => config.qkv_bias,
+        1 => config.o_bias,
         _ => false,
     }
 }
@@ -102,7 +131,7 @@ pub fn load_decoder(
         config: config.clone(),
         embed_tokens,
         blocks,
-        norm: tensor::<1>(weights, "model.norm.weight", device)?,
+        norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
     })
 }
@@ -117,45 +146,84 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn block(&self, layer: usize) -> Result<Block, CheckpointError> {
         let prefix = format!("model.layers.{layer}");
-        let norm = |name: &str| {
-            tensor::<1>(
-                self.weights,
-                &format!("{prefix}.{name}.weight"),
-                self.device,
-            )
+        let family = self.config.family;
+        let norm = |module: Option<&str>| {
+            let module = module.map(|module| format!("{prefix}.{module}"));
+            module.map(|module| self.norm(&module)).transpose()
         };
-        let [qkv, output, gate_up, down] = STACKS.map(|stack| self.stack(&prefix, stack));
+        let norms = |branch: BranchNorms| {
+            Ok::<_, CheckpointError>(BranchNormWeights {
+                before: norm(branch.before)?,
+                after: norm(branch.after)?,
+            })
+        };
+        let stacks = family.projections.stacks.each_ref();
+        let [qkv, output, gate_up, down] =
+            [0, 1, 2, 3].map(|i| self.stack(&prefix, i, stacks[i].clone()));
         Ok(Block {
-            input_layernorm: norm("input_layernorm")?,
-            post_attention_layernorm: norm("post_attention_layernorm")?,
-            head_norms: (self.config.family.head_norms.iter())
-                .map(|name| norm(name))
-                .collect::<Result<_, _>>()?,
+            attention_norms: norms(family.norms.attention)?,
+            feed_forward_norms: norms(family.norms.feed_forward)?,
+            head_norm: self.head_norm(&prefix)?,
+            kind: self.config.layers[layer],
             stacks: [qkv?, output?, gate_up?, down?],
         })
     }
 
+    /// The weights of a norm, with the family's offset.
+    fn norm(&self, module: &str) -> Result<Tensor<1>, CheckpointError> {
+        let weight = tensor::<1>(self.weights, &format!("{module}.weight"), self.device)?;
+        Ok(match self.config.family.norms.offset {
+            0.0 => weight,
+            offset => weight.add_scalar(offset),
+        })
+    }
+
+    /// The norms of queries and keys, one behind the other.
+    fn head_norm(&self, prefix: &str) -> Result<Option<SpanNorm>, CheckpointError> {
+        let config = self.config;
+        let heads = [config.num_attention_heads, config.num_key_value_heads];
+        let norms = || {
+            let [q, k] = HEAD_NORMS.map(|norm| self.norm(&format!("{prefix}.{norm}")));
+            Ok::<_, CheckpointError>([q?, k?])
+        };
+        let weights = match config.family.head_norms {
+            HeadNorms::None => return Ok(None),
+            HeadNorms::Each => {
+                let repeated = norms()?.into_iter().zip(heads);
+                repeated.map(|(norm, n)| norm.repeat_dim(0, n)).collect()
+            }
+            HeadNorms::Together => norms()?.to_vec(),
+        };
+        Ok(Some(SpanNorm {
+            weight: Tensor::cat(weights, 0),
+            spans: head_norm_spans(config).into(),
+            eps: config.rms_norm_eps,
+        }))
+    }
+
     /// Projections that share an input, one below the other.
-    fn stack(&self, prefix: &str, stack: Range<usize>) -> Result<StackedLinear, CheckpointError> {
+    fn stack(
+        &self,
+        prefix: &str,
+        number: usize,
+        stack: Range<usize>,
+    ) -> Result<StackedLinear, CheckpointError> {
         let (in_features, _) = projection_features(self.config, stack.start);
         let widths = stack.clone().map(|i| projection_features(self.config, i).1);
         let out_features: Vec<usize> = widths.collect();
         let outputs = out_features.iter().sum();
+        let biased = has_bias(self.config, number);
         let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
-        for (index, &width) in stack.clone().zip(&out_features) {
-            let module = format!("{prefix}.{}", PROJECTIONS[index]);
+        for index in stack {
+            let module = format!("{prefix}.{}", self.config.family.projections.paths[index]);
             values.extend(self.weights.read_f32(&format!("{module}.weight"))?.values);
-            if has_bias(self.config, index) {
+            if biased {
                 bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values)
-            } else {
-                bias.resize(bias.len() + width, 0.0)
             }
         }
-        let biased = stack.into_iter().any(|index| has_bias(self.config, index));
-        let bias = TensorData::new(bias, [outputs]);
         Ok(StackedLinear {
             weight: self.frozen(values, [outputs, in_features]),
-            bias: biased.then(|| Tensor::from_data(bias, self.device)),
+            bias: biased.then(|| Tensor::from_data(TensorData::new(bias, [outputs]), self.device)),
             out_features: out_features.into(),
             adapter: None,
         })

@@ -6,8 +6,12 @@ pub mod decoder;
 pub mod families;
 mod foreign_keys;
 pub mod kv_cache;
+pub mod layers;
 pub mod load;
 pub mod minilm;
+mod multipliers;
+pub mod rotary;
 
 pub use config::DecoderConfig;
 pub use decoder::{BatchContext, Decoder};
+pub use multipliers::QueryGrowth;

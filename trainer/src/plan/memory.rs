@@ -19,7 +19,9 @@ use crate::encoder::PASS_TOKENS;
 use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
-use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes};
+use crate::recipes::kept_blocks::{
+    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside,
+};
 
 /// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
 const MOST_BYTES: f64 = 1e18;
@@ -230,9 +232,11 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
 
 fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let model = input.model;
-    let block = block_bytes(input, shape.n_tokens, &TRAINING);
+    let beside = kept_beside(model);
+    let block = block_bytes(input, shape.n_tokens, &TRAINING.and(beside));
     let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
-    let kept = KEPT.bytes_per_token(model, input.compute_dtype) * shape.n_tokens as f64;
+    let kept = KEPT.and(beside).bytes_per_token(model, input.compute_dtype);
+    let kept = kept * shape.n_tokens as f64;
     let n_inputs = model.num_hidden_layers - n_kept_blocks;
     let inputs = F32 * (model.hidden_size * n_inputs) as f64 * shape.n_tokens as f64;
     let gradient = F32 * input.n_adapter as f64;

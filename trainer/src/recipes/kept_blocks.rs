@@ -9,6 +9,7 @@ use tooltune_kernels::{ComputeDtype, is_cpu};
 use crate::config::{CheckpointingMode, GradientCheckpointing};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
+use crate::models::families::{BranchNorms, Gate, HeadNorms};
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
 /// goes, and for other programs.
@@ -65,6 +66,27 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
     key_values: 2.0,
     intermediate: 6.0,
 };
+
+/// What a block keeps beside [`KEPT`], by its family: queries, keys and values before their norms; what
+/// norms behind a branch read; what down reads where the gate is an operation of its own; and the stream
+/// in the type of products, where no norm comes before them.
+pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
+    let family = model.family;
+    let branches = [family.norms.attention, family.norms.feed_forward];
+    let count = |has: fn(&BranchNorms) -> bool| branches.iter().filter(|b| has(b)).count() as f64;
+    let normed_heads = if family.head_norms == HeadNorms::None {
+        0.0
+    } else {
+        1.0
+    };
+    BlockWidths {
+        stream: count(|branch| branch.after.is_some()),
+        hidden: count(|branch| branch.before.is_none()),
+        queries: normed_heads,
+        key_values: 2.0 * normed_heads,
+        intermediate: if family.gate == Gate::Silu { 0.0 } else { 1.0 },
+    }
+}
 
 /// The rule of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -135,7 +157,10 @@ impl KeptBlocks {
         let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
         let budget = Budget {
             bytes: (GPU_SHARE * free_bytes - resident).max(0.0),
-            bytes_per_token: inputs + TRAINING.bytes_per_token(model, compute_dtype),
+            bytes_per_token: inputs
+                + TRAINING
+                    .and(kept_beside(model))
+                    .bytes_per_token(model, compute_dtype),
         };
         Self::within(budget, shape)
     }
@@ -144,7 +169,9 @@ impl KeptBlocks {
         Self {
             setting: shape.setting,
             n_blocks: shape.model.num_hidden_layers,
-            bytes_per_token: KEPT.bytes_per_token(shape.model, shape.compute_dtype),
+            bytes_per_token: KEPT
+                .and(kept_beside(shape.model))
+                .bytes_per_token(shape.model, shape.compute_dtype),
             budget,
         }
     }
@@ -172,6 +199,17 @@ impl RunShape<'_> {
 }
 
 impl BlockWidths {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            stream: self.stream + other.stream,
+            hidden: self.hidden + other.hidden,
+            queries: self.queries + other.queries,
+            key_values: self.key_values + other.key_values,
+            intermediate: self.intermediate + other.intermediate,
+        }
+    }
+
     /// Bytes for each token of a block of `model`.
     pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64

@@ -12,7 +12,7 @@ const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
 /// `--max-lora-rank` where it is not given.
 pub(super) const VLLM_DEFAULT_RANK: usize = 16;
 /// Last parts of the module names to which vLLM grants factors in these models.
-const VLLM_MODULES: [&str; 8] = [
+const VLLM_MODULES: [&str; 10] = [
     "q_proj",
     "k_proj",
     "v_proj",
@@ -20,6 +20,8 @@ const VLLM_MODULES: [&str; 8] = [
     "gate_proj",
     "up_proj",
     "down_proj",
+    "qkv_proj",
+    "gate_up_proj",
     HEAD,
 ];
 

@@ -19,7 +19,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::{CubeCount, CubeDim};
 
-use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents};
+use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents, Queries};
 use crate::cube::launch::{
     argument, contiguous, element, has_cores_for, output, units, vector_size,
 };
@@ -75,11 +75,6 @@ impl Form {
     }
 }
 
-/// What scores are multiplied with.
-fn scale(c: usize) -> f32 {
-    (1.0 / (c as f64).sqrt()) as f32
-}
-
 /// Cubes for a list of tiles, four numbers each, of `heads` heads.
 fn grid(blocks: &CubeTensor, heads: usize) -> CubeCount {
     CubeCount::Static((blocks.meta.num_elements() / 4) as u32, heads as u32, 1)
@@ -96,15 +91,17 @@ fn grid(blocks: &CubeTensor, heads: usize) -> CubeCount {
 /// 600 elements on an A100.
 fn attention(
     qkv: CubeTensor,
-    h: usize,
+    queries: Queries,
     documents: Documents,
     causality: Causality,
 ) -> Attention<CubeBackend> {
     let (qkv, [n, heads, c]) = contiguous(qkv);
+    let h = queries.heads;
     let attention = Attention {
         out: output(&qkv, [n, h, c], qkv.dtype),
         log_sums: output(&qkv, [n, h], DType::F32),
         qkv,
+        queries,
         documents,
         causality,
     };
@@ -122,7 +119,8 @@ fn attention(
     let count = grid(&blocks, h);
     let [qkv_argument, blocks] = [argument(qkv), argument(&blocks)];
     let [out, log_sums] = [argument(out), argument(log_sums)];
-    let (h, g, scale, element) = (h as u32, g as u32, scale(c), element(qkv));
+    let scale = queries.scale(c) as f32;
+    let (h, g, element) = (h as u32, g as u32, element(qkv));
     match form {
         Form::Cores(tiles) => cores_forward::attend_on_cores::launch(
             &qkv.client,
@@ -163,6 +161,7 @@ fn attention(
 /// `d_out` is the gradient of `out`, of its shape and type. Padding rows are zero.
 fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeTensor {
     let Attention {
+        queries,
         documents,
         causality,
         ..
@@ -184,7 +183,7 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
         d_qkv,
         h,
         g: (heads - h) / 2,
-        scale: scale(c),
+        scale: queries.scale(c) as f32,
     };
     gradient.of_queries(form, &of_queries);
     gradient.of_keys(form, &of_keys);
@@ -316,22 +315,22 @@ impl Gradient {
 impl AttentionOps for CubeBackend {
     fn document_attention(
         qkv: CubeTensor,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> CubeTensor {
-        attention(qkv, n_heads, documents, causality).out
+        attention(qkv, queries, documents, causality).out
     }
 }
 
 impl AttentionGradients for CubeBackend {
     fn attention_forward(
         qkv: CubeTensor,
-        n_heads: usize,
+        queries: Queries,
         documents: Documents,
         causality: Causality,
     ) -> Attention<Self> {
-        attention(qkv, n_heads, documents, causality)
+        attention(qkv, queries, documents, causality)
     }
 
     fn attention_gradient(saved: Attention<Self>, dy: CubeTensor) -> CubeTensor {

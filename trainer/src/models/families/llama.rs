@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{Bias, Biases, Family, rotated};
+use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 
 /// Llama.
 ///
@@ -11,10 +11,12 @@ use super::{Bias, Biases, Family, rotated};
 /// `modeling_llama.py` of transformers 5.23.
 pub(super) const LLAMA: Family = Family {
     files: &files::LLAMA,
+    projections: &SEPARATE,
     biases: Biases {
-        qkv: Bias::AttentionBias,
-        output: Bias::AttentionBias,
+        qkv: ATTENTION_BIAS,
+        output: ATTENTION_BIAS,
     },
-    head_norms: &[],
-    attention_input: rotated,
+    norms: BEFORE,
+    head_norms: HeadNorms::None,
+    gate: Gate::Silu,
 };

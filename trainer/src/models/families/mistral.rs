@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{Bias, Biases, Family, rotated};
+use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 
 /// Mistral.
 ///
@@ -11,10 +11,12 @@ use super::{Bias, Biases, Family, rotated};
 /// `modeling_mistral.py` of transformers 5.23.
 pub(super) const MISTRAL: Family = Family {
     files: &files::MISTRAL,
+    projections: &SEPARATE,
     biases: Biases {
-        qkv: Bias::AttentionBias,
+        qkv: ATTENTION_BIAS,
         output: Bias::Never,
     },
-    head_norms: &[],
-    attention_input: rotated,
+    norms: BEFORE,
+    head_norms: HeadNorms::None,
+    gate: Gate::Silu,
 };

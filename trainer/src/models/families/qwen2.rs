@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{Bias, Biases, Family, rotated};
+use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 
 /// Qwen2.
 ///
@@ -11,10 +11,12 @@ use super::{Bias, Biases, Family, rotated};
 /// `modeling_qwen2.py` of transformers 5.23.
 pub(super) const QWEN2: Family = Family {
     files: &files::QWEN2,
+    projections: &SEPARATE,
     biases: Biases {
         qkv: Bias::Always,
         output: Bias::Never,
     },
-    head_norms: &[],
-    attention_input: rotated,
+    norms: BEFORE,
+    head_norms: HeadNorms::None,
+    gate: Gate::Silu,
 };

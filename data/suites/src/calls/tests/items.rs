@@ -5,7 +5,7 @@ use std::io::Write;
 use tooltune_agents::flat::{
     FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_tool_row,
 };
-use tooltune_rows::text::{DataFormat, Role, Row, read_rows};
+use tooltune_rows::text::{DataFormat, Role, Row, RowParser, read_rows};
 
 use super::*;
 
@@ -13,7 +13,10 @@ fn row(messages: Value, tools: Value) -> Row {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     writeln!(file, "{}", json!({"messages": messages, "tools": tools})).expect("a line");
     let rows = read_rows(file.path(), DataFormat::Messages).expect("rows");
-    let row = rows.with_unchecked_calls().next().expect("a row");
+    let row = rows
+        .with(RowParser::with_unchecked_calls)
+        .next()
+        .expect("a row");
     Row {
         id: "dev.jsonl:1".to_owned(),
         ..row.expect("a readable row")
@@ -97,13 +100,10 @@ fn turns_that_are_not_asked_are_counted_with_the_reason() {
     );
     let (_, skipped) = items(&row(messages, json!(tools())), AskedTurns::default());
     let lines = skipped.lines();
-    assert_eq!(
-        lines[0],
-        "1 turns are not asked: the data switches them off"
-    );
+    assert_eq!(lines[0], "1 turn is not asked: switched off by the data");
     assert!(
         lines[1].starts_with(
-            "1 turns are not asked: their calls cannot be read, such as \
+            "1 turn is not asked: calls that cannot be read, such as \
                               dev.jsonl:1#5 (a call is no JSON: "
         ),
         "{lines:?}"

@@ -32,16 +32,6 @@ pub fn open_executor(
     config: &GoatConfig,
     catalogue: &ApiCatalogue,
 ) -> Result<Box<dyn Executor>, Error> {
-    let (others, has_global_functions) = without_global_functions(catalogue)?;
-    let executor = recorded(config, &others)?;
-    Ok(match has_global_functions {
-        true => Box::new(WithGlobalFunctions::over(executor)),
-        false => executor,
-    })
-}
-
-/// The executor of all documents but those of the global functions, which need no recording.
-fn recorded(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let executor = opened(config, catalogue)?;
     Ok(match &config.executor.record {
         None => executor,
@@ -55,7 +45,18 @@ fn recorded(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Exe
     })
 }
 
+/// The executor with the global functions beside it, if the documents have them.
 fn opened(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
+    let (others, has_global_functions) = without_global_functions(catalogue)?;
+    let executor = executor_of(config, &others)?;
+    Ok(match has_global_functions {
+        true => Box::new(WithGlobalFunctions::over(executor)),
+        false => executor,
+    })
+}
+
+/// The executor of all documents but those of the global functions.
+fn executor_of(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let executor = &config.executor;
     match executor.kind {
         ExecutorKind::Synthetic => {

@@ -30,7 +30,7 @@ use crate::eval::generator::{GenerationRequest, Generator, PromptText};
 use crate::eval::prediction::{Prediction, read_predictions};
 use crate::eval::report_files::{NESTED_FILE, UNSUPPORTED_FILE, json_lines, report_files};
 use crate::eval::saved::{check_ids, excerpt, in_file};
-use crate::rows::{ReadingReport, eval_rows};
+use crate::rows::{ReadingReport, RowFiles, eval_rows};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -104,7 +104,8 @@ impl SlotSuite {
                 let prefix = format!("{}:", file.display());
                 !rows.iter().any(|row| row.id.starts_with(&prefix))
             };
-            let absent = config.data.eval.iter().filter(is_absent);
+            let files = RowFiles::evaluation(config);
+            let absent = files.paths().filter(is_absent);
             remarks.extend(absent.map(|file| {
                 let file = file.display();
                 format!("eval.max_samples = {most} leaves no row of {file}")

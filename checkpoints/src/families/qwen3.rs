@@ -1,0 +1,40 @@
+//! Describes the files of Qwen3's dense models.
+
+use super::{
+    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
+    LayerRules, ModuleName, llama,
+};
+
+/// Qwen3, `Qwen3ForCausalLM`.
+///
+/// # Source
+///
+/// `configuration_qwen3.py` of transformers 5.23; ggml-org/llama.cpp, `llama-arch.cpp`.
+pub const QWEN3: Family = Family {
+    model_type: "qwen3",
+    class: "Qwen3ForCausalLM",
+    config: ConfigRules {
+        absent_key_value_heads: Some(32),
+        absent_head_dim: Some(128),
+        layers: LayerRules::FromLayer,
+        ..LIKE_LLAMA
+    },
+    auto_tokenizer: AutoTokenizer::Always("Qwen2Tokenizer"),
+    gguf: GgufRules {
+        architecture: "qwen3",
+        head_rows: HeadRows::AsIs,
+        in_block: &IN_BLOCK,
+        written_from_config: true,
+        ..GGUF_LIKE_LLAMA
+    },
+};
+
+/// Modules of a block: Llama's, and norms of heads.
+const IN_BLOCK: [ModuleName; 11] = {
+    let [a, b, c, d, e, f, g, h, i] = llama::IN_BLOCK;
+    [a, b, c, d, e, f, g, h, i, QUERY_NORM, KEY_NORM]
+};
+
+/// Norms of queries and keys, which other families have as well.
+pub(super) const QUERY_NORM: ModuleName = ModuleName::new("attn_q_norm", "self_attn.q_norm");
+pub(super) const KEY_NORM: ModuleName = ModuleName::new("attn_k_norm", "self_attn.k_norm");

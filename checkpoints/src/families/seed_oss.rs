@@ -1,0 +1,37 @@
+//! Describes the files of Seed-OSS.
+
+use super::{
+    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
+    ModuleName, llama,
+};
+
+/// Seed-OSS, `SeedOssForCausalLM`.
+///
+/// # Source
+///
+/// `configuration_seed_oss.py` of transformers 5.23; ggml-org/llama.cpp, `llama-arch.cpp`.
+pub const SEED_OSS: Family = Family {
+    model_type: "seed_oss",
+    class: "SeedOssForCausalLM",
+    config: ConfigRules {
+        absent_key_value_heads: Some(8),
+        absent_head_dim: Some(128),
+        absent_attention_bias: true,
+        dropouts: &[("attention_dropout", 0.1), ("residual_dropout", 0.1)],
+        ..LIKE_LLAMA
+    },
+    auto_tokenizer: AutoTokenizer::Named,
+    gguf: GgufRules {
+        architecture: "seed_oss",
+        head_rows: HeadRows::AsIs,
+        in_block: &IN_BLOCK,
+        ..GGUF_LIKE_LLAMA
+    },
+};
+
+/// Modules of a block: Llama's, with another name of the norm before the feed-forward block.
+const IN_BLOCK: [ModuleName; 9] = {
+    let [a, b, c, d, e, _, g, h, i] = llama::IN_BLOCK;
+    let norm = ModuleName::new("post_attention_norm", "post_attention_layernorm");
+    [a, b, c, d, e, norm, g, h, i]
+};

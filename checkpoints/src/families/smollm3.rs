@@ -1,0 +1,32 @@
+//! Describes the files of SmolLM3.
+
+use super::{
+    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, LayerRules,
+    RotaryRules,
+};
+
+/// SmolLM3, `SmolLM3ForCausalLM`.
+///
+/// # Source
+///
+/// `configuration_smollm3.py` of transformers 5.23; ggml-org/llama.cpp, `llama-arch.cpp`.
+pub const SMOLLM3: Family = Family {
+    model_type: "smollm3",
+    class: "SmolLM3ForCausalLM",
+    config: ConfigRules {
+        absent_key_value_heads: Some(4),
+        absent_tie: true,
+        layers: LayerRules::UnturnedEach(4),
+        rotary: RotaryRules {
+            theta: 2_000_000.0,
+            ..LIKE_LLAMA.rotary
+        },
+        own_keys: &["no_rope_layers", "no_rope_layer_interval"],
+        ..LIKE_LLAMA
+    },
+    auto_tokenizer: AutoTokenizer::Named,
+    gguf: GgufRules {
+        architecture: "smollm3",
+        ..GGUF_LIKE_LLAMA
+    },
+};

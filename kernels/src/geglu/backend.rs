@@ -1,0 +1,77 @@
+//! GeGLU as an operation of the CPU backend, with its backward pass.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+
+use super::cpu;
+use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
+use crate::cpu::number::with_number;
+
+/// What backends implement themselves.
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait GegluOps: Backend {
+    /// `gelu(gate) * up`.
+    fn gated_gelu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// The backward pass, on tensors without a graph.
+pub(crate) trait GegluGradients: GegluOps {
+    /// Gradient of `gate_up`.
+    fn gated_gelu_gradient(gate_up: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl GegluOps for Flex {
+    fn gated_gelu(gate_up: FlexTensor) -> FlexTensor {
+        let gate_up = contiguous(gate_up);
+        let [n, columns] = dims(&gate_up);
+        let shape = [n, columns / 2];
+        with_number!(gate_up.dtype(), T => {
+            tensor(cpu::geglu::<T>(numbers(&gate_up), shape), shape)
+        })
+    }
+}
+
+impl GegluGradients for Flex {
+    fn gated_gelu_gradient(gate_up: FlexTensor, dy: FlexTensor) -> FlexTensor {
+        let dy = contiguous(dy);
+        let f = dims::<2>(&dy)[1];
+        with_number!(gate_up.dtype(), T => {
+            cpu::to_gradient::<T>(gate_up, numbers(&dy), f)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct GegluBackward;
+
+impl<B: GegluGradients> Backward<B, 1> for GegluBackward {
+    /// `gate_up`.
+    type State = FloatTensor<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        if let [Some(parent)] = ops.parents {
+            gradients.register::<B>(parent.id, B::gated_gelu_gradient(ops.state, dy));
+        }
+    }
+}
+
+impl<B: GegluGradients, C: CheckpointStrategy> GegluOps for Autodiff<B, C> {
+    fn gated_gelu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prepared = GegluBackward
+            .prepare::<C>([gate_up.node()])
+            .compute_bound()
+            .stateful();
+        let gate_up = gate_up.into_primitive();
+        let y = B::gated_gelu(gate_up.clone());
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(gate_up, y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}

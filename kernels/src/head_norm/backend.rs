@@ -1,0 +1,108 @@
+//! The norm of spans as an operation of the CPU backend, with its backward pass.
+
+use std::sync::Arc;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+
+use super::cpu::{self, Spans};
+use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
+use crate::cpu::number::with_number;
+
+/// What backends implement themselves.
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait HeadNormOps: Backend {
+    /// The contract is [`super::head_norm`]'s.
+    fn norm_spans(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        spans: Arc<[usize]>,
+        eps: f32,
+    ) -> FloatTensor<Self>;
+}
+
+/// The backward pass, on tensors without a graph.
+pub(crate) trait HeadNormGradients: HeadNormOps {
+    /// Gradient of `x`, of the type of `dy`.
+    fn norm_spans_gradient(saved: Saved<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// What the backward pass needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Saved<B: Backend> {
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    spans: Arc<[usize]>,
+    eps: f32,
+}
+
+impl HeadNormOps for Flex {
+    fn norm_spans(x: FlexTensor, weight: FlexTensor, spans: Arc<[usize]>, eps: f32) -> FlexTensor {
+        let [x, weight] = [x, weight].map(contiguous);
+        let shape @ [_, heads, c] = dims::<3>(&x);
+        let norm = Spans {
+            weight: floats(&weight),
+            spans: &spans,
+            eps,
+        };
+        with_number!(x.dtype(), T => tensor(cpu::forward::<T>(numbers(&x), heads * c, norm), shape))
+    }
+}
+
+impl HeadNormGradients for Flex {
+    fn norm_spans_gradient(saved: Saved<Self>, dy: FlexTensor) -> FlexTensor {
+        let [x, weight] = [saved.x, saved.weight].map(contiguous);
+        let [_, heads, c] = dims::<3>(&x);
+        let norm = Spans {
+            weight: floats(&weight),
+            spans: &saved.spans,
+            eps: saved.eps,
+        };
+        with_number!(x.dtype(), T => cpu::to_gradient::<T>(dy, numbers(&x), heads * c, norm))
+    }
+}
+
+#[derive(Debug)]
+struct HeadNormBackward;
+
+impl<B: HeadNormGradients> Backward<B, 1> for HeadNormBackward {
+    type State = Saved<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        if let [Some(parent)] = ops.parents {
+            gradients.register::<B>(parent.id, B::norm_spans_gradient(ops.state, dy));
+        }
+    }
+}
+
+impl<B: HeadNormGradients, C: CheckpointStrategy> HeadNormOps for Autodiff<B, C> {
+    fn norm_spans(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        spans: Arc<[usize]>,
+        eps: f32,
+    ) -> FloatTensor<Self> {
+        let prepared = HeadNormBackward
+            .prepare::<C>([x.node()])
+            .compute_bound()
+            .stateful();
+        let (x, weight) = (x.into_primitive(), weight.into_primitive());
+        let y = B::norm_spans(x.clone(), weight.clone(), spans.clone(), eps);
+        let saved = Saved {
+            x,
+            weight,
+            spans,
+            eps,
+        };
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(saved, y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! RMSNorm of the queries and keys of each token, before they are turned.
+//!
+//! Some families norm each head by itself, others all queries and all keys of a token: either way a row
+//! is cut into spans that are normed one by one. The values behind them pass unchanged, because the
+//! projection that made the three of them is one, and so is its gradient.
+
+mod backend;
+mod cpu;
+pub mod reference;
+
+use std::sync::Arc;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
+
+use crate::route::is_served_by_cpu;
+use backend::HeadNormOps;
+
+/// The spans of a row and what they are multiplied with; frozen.
+#[derive(Debug, Clone)]
+pub struct SpanNorm {
+    /// A weight for each number of the spans, f32.
+    pub weight: Tensor<1>,
+    /// Numbers of each span, from the first column of a row on.
+    pub spans: Arc<[usize]>,
+    /// Added to the mean square of a span.
+    pub eps: f64,
+}
+
+/// Divides each span of a row by its root mean square and multiplies it by its weights.
+///
+/// # Shapes
+///
+/// - `qkv`: `[n, heads, c]`, f32 or bf16; a row is its `heads * c` numbers, of which those behind the
+///   spans are copied
+/// - returns: `[n, heads, c]`, same dtype
+///
+/// A GPU has no kernel: there it goes to the reference.
+///
+/// # Panics
+///
+/// If the spans are longer than a row, one has no numbers, or there is not one weight for each number.
+///
+/// # Source
+///
+/// `q_norm` and `k_norm` of `Qwen3Attention` (each head) and `Olmo3Attention` (all heads) of
+/// transformers 5.23.
+pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
+    let [n, heads, c] = qkv.dims();
+    let normed: usize = norm.spans.iter().sum();
+    assert!(
+        normed <= heads * c && norm.spans.iter().all(|&span| span > 0),
+        "head_norm: spans {:?} do not fit rows of [{n}, {heads}, {c}]",
+        norm.spans
+    );
+    assert!(
+        norm.weight.dims() == [normed],
+        "head_norm: {normed} numbers need as many weights, not {:?}",
+        norm.weight.dims()
+    );
+    let plain = norm.weight.dtype() == DType::F32 && is_served_by_cpu(&norm.weight);
+    if !(plain && is_served_by_cpu(&qkv)) {
+        return reference::head_norm(qkv, norm);
+    }
+    Tensor::from_dispatch(Dispatch::norm_spans(
+        qkv.into_dispatch(),
+        norm.weight.clone().into_dispatch(),
+        norm.spans.clone(),
+        norm.eps as f32,
+    ))
+}

@@ -1,0 +1,32 @@
+//! Defines the network of Gemma 3's language models.
+
+use tooltune_checkpoints::families as files;
+
+use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
+
+/// Gemma 3, which norms what its branches read and what they add.
+///
+/// # Source
+///
+/// `modeling_gemma3.py` of transformers 5.23.
+pub(super) const GEMMA3_TEXT: Family = Family {
+    files: &files::GEMMA3_TEXT,
+    projections: &SEPARATE,
+    biases: Biases {
+        qkv: ATTENTION_BIAS,
+        output: ATTENTION_BIAS,
+    },
+    norms: BlockNorms {
+        attention: BranchNorms {
+            before: Some("input_layernorm"),
+            after: Some("post_attention_layernorm"),
+        },
+        feed_forward: BranchNorms {
+            before: Some("pre_feedforward_layernorm"),
+            after: Some("post_feedforward_layernorm"),
+        },
+        offset: 1.0,
+    },
+    head_norms: HeadNorms::Each,
+    gate: Gate::GeluTanh,
+};

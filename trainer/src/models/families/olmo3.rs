@@ -1,0 +1,32 @@
+//! Defines the network of Olmo 3.
+
+use tooltune_checkpoints::families as files;
+
+use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
+
+/// Olmo 3, which norms what its branches add, and all queries and all keys of a token.
+///
+/// # Source
+///
+/// `modeling_olmo3.py` of transformers 5.23.
+pub(super) const OLMO3: Family = Family {
+    files: &files::OLMO3,
+    projections: &SEPARATE,
+    biases: Biases {
+        qkv: ATTENTION_BIAS,
+        output: ATTENTION_BIAS,
+    },
+    norms: BlockNorms {
+        attention: BranchNorms {
+            before: None,
+            after: Some("post_attention_layernorm"),
+        },
+        feed_forward: BranchNorms {
+            before: None,
+            after: Some("post_feedforward_layernorm"),
+        },
+        offset: 0.0,
+    },
+    head_norms: HeadNorms::Together,
+    gate: Gate::Silu,
+};

@@ -1,0 +1,22 @@
+//! Defines the network of Phi-3 and Phi-4.
+
+use tooltune_checkpoints::families as files;
+
+use super::{BEFORE, Bias, Biases, FUSED, Family, Gate, HeadNorms};
+
+/// Phi-3, with fused projections.
+///
+/// # Source
+///
+/// `modeling_phi3.py` of transformers 5.23.
+pub(super) const PHI3: Family = Family {
+    files: &files::PHI3,
+    projections: &FUSED,
+    biases: Biases {
+        qkv: Bias::Never,
+        output: Bias::Never,
+    },
+    norms: BEFORE,
+    head_norms: HeadNorms::None,
+    gate: Gate::Silu,
+};

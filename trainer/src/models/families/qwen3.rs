@@ -1,0 +1,22 @@
+//! Defines the network of Qwen3's dense models.
+
+use tooltune_checkpoints::families as files;
+
+use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
+
+/// Qwen3, which norms each head of queries and keys.
+///
+/// # Source
+///
+/// `modeling_qwen3.py` of transformers 5.23.
+pub(super) const QWEN3: Family = Family {
+    files: &files::QWEN3,
+    projections: &SEPARATE,
+    biases: Biases {
+        qkv: ATTENTION_BIAS,
+        output: ATTENTION_BIAS,
+    },
+    norms: BEFORE,
+    head_norms: HeadNorms::Each,
+    gate: Gate::Silu,
+};

@@ -1,0 +1,22 @@
+//! Defines the network of Seed-OSS.
+
+use tooltune_checkpoints::families as files;
+
+use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
+
+/// Seed-OSS.
+///
+/// # Source
+///
+/// `modeling_seed_oss.py` of transformers 5.23.
+pub(super) const SEED_OSS: Family = Family {
+    files: &files::SEED_OSS,
+    projections: &SEPARATE,
+    biases: Biases {
+        qkv: ATTENTION_BIAS,
+        output: Bias::Flag("attention_out_bias"),
+    },
+    norms: BEFORE,
+    head_norms: HeadNorms::None,
+    gate: Gate::Silu,
+};

@@ -1,0 +1,331 @@
+//! How queries and keys are turned by their positions: frequencies, and their scalings for long texts.
+
+use std::f64::consts::PI;
+
+use serde_json::Value;
+use tooltune_checkpoints::families::RotaryRules;
+
+use super::config::DecoderConfigError;
+use super::config_fields::{flag, number, numbers, optional_count, optional_number};
+
+/// One rotary embedding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rotary {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Numbers of a head that are turned, from the first on.
+    pub dim: usize,
+    /// Rescaling of the frequencies.
+    pub scaling: RopeScaling,
+}
+
+/// How rotary frequencies are stretched beyond the context of pre-training.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All frequencies divided by `factor`.
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
+    /// Llama 3.1: low frequencies divided, high ones kept, those between blended.
+    Llama3 {
+        /// Divisor of the low frequencies.
+        factor: f64,
+        /// Wavelengths above `original / low_freq_factor` are divided.
+        low_freq_factor: f64,
+        /// Wavelengths below `original / high_freq_factor` are kept.
+        high_freq_factor: f64,
+        /// Context of pre-training, in tokens.
+        original_max_position_embeddings: f64,
+    },
+    /// Low frequencies divided, high ones kept, those between blended by their number.
+    Yarn {
+        /// Divisor of the low frequencies.
+        factor: f64,
+        /// Frequencies that turn more often in the context of pre-training are kept.
+        beta_fast: f64,
+        /// Frequencies that turn less often are divided.
+        beta_slow: f64,
+        /// Context of pre-training, in tokens.
+        original_max_position_embeddings: f64,
+        /// Whether the ends of the blend are whole numbers.
+        truncate: bool,
+        /// What cosines and sines are multiplied with.
+        attention_factor: f64,
+    },
+    /// A divisor for each frequency: one list for texts within the context of pre-training, one for
+    /// longer ones.
+    LongRope {
+        /// For texts within it.
+        short_factor: Vec<f64>,
+        /// For longer ones.
+        long_factor: Vec<f64>,
+        /// Context of pre-training, in tokens.
+        original_max_position_embeddings: usize,
+        /// What cosines and sines are multiplied with.
+        attention_factor: f64,
+    },
+}
+
+/// What a scaling may follow from beside its table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// The whole file.
+    pub json: &'a Value,
+    /// `max_position_embeddings`.
+    pub max_position_embeddings: usize,
+    /// Numbers of a head that are turned.
+    pub dim: usize,
+    /// What the family says.
+    pub rules: RotaryRules,
+}
+
+impl Rotary {
+    /// Frequencies of texts within the context of pre-training, half as many as numbers are turned.
+    ///
+    /// # Source
+    ///
+    /// `modeling_rope_utils.py` of transformers 5.23.
+    pub fn inverse_frequencies(&self) -> Vec<f64> {
+        self.frequencies(false)
+    }
+
+    /// Those of longer texts, with that context, where they are others.
+    pub fn long_frequencies(&self) -> Option<(usize, Vec<f64>)> {
+        match self.scaling {
+            RopeScaling::LongRope {
+                original_max_position_embeddings: original,
+                ..
+            } => Some((original, self.frequencies(true))),
+            _ => None,
+        }
+    }
+
+    /// What cosines and sines are multiplied with.
+    pub fn attention_factor(&self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn {
+                attention_factor, ..
+            }
+            | RopeScaling::LongRope {
+                attention_factor, ..
+            } => attention_factor,
+            RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+        }
+    }
+
+    fn frequencies(&self, is_long: bool) -> Vec<f64> {
+        let plain = |i: usize| 1.0 / self.theta.powf(2.0 * i as f64 / self.dim as f64);
+        let scale = self.scale(is_long);
+        (0..self.dim / 2).map(|i| scale(i, plain(i))).collect()
+    }
+
+    /// A frequency by its number and its value without a scaling.
+    fn scale(&self, is_long: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
+        match &self.scaling {
+            RopeScaling::None => Box::new(|_, frequency| frequency),
+            &RopeScaling::Linear { factor } => Box::new(move |_, frequency| frequency / factor),
+            &RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position_embeddings: original,
+            } => Box::new(move |_, frequency| {
+                let wavelength = 2.0 * PI / frequency;
+                if wavelength < original / high_freq_factor {
+                    frequency
+                } else if wavelength > original / low_freq_factor {
+                    frequency / factor
+                } else {
+                    let smooth = (original / wavelength - low_freq_factor)
+                        / (high_freq_factor - low_freq_factor);
+                    (1.0 - smooth) * frequency / factor + smooth * frequency
+                }
+            }),
+            &RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_max_position_embeddings: original,
+                truncate,
+                ..
+            } => {
+                let dim = self.dim as f64;
+                // The number of the frequency that turns so often in the context.
+                let turning = |turns: f64| {
+                    dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
+                };
+                let (mut low, mut high) = (turning(beta_fast), turning(beta_slow));
+                if truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                (low, high) = (low.max(0.0), high.min(dim - 1.0));
+                if low == high {
+                    high += 0.001;
+                }
+                Box::new(move |i, frequency| {
+                    let divided = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency / factor * divided + frequency * (1.0 - divided)
+                })
+            }
+            RopeScaling::LongRope {
+                short_factor,
+                long_factor,
+                ..
+            } => {
+                let factors = if is_long { long_factor } else { short_factor };
+                Box::new(move |i, frequency| frequency / factors[i])
+            }
+        }
+    }
+}
+
+impl RopeScaling {
+    pub(super) fn from_json(context: Context<'_>) -> Result<Self, DecoderConfigError> {
+        let table = context.json.get("rope_scaling");
+        let Some(table) = table.filter(|value| value.is_object()) else {
+            return Ok(Self::None);
+        };
+        let kind = table
+            .get("rope_type")
+            .or_else(|| table.get("type"))
+            .and_then(Value::as_str)
+            .unwrap_or("default");
+        // Early files of Phi-3 have other names of the same scaling.
+        let kind = match kind {
+            "su" | "yarn" if context.rules.original_context.is_some() => "longrope",
+            kind => kind,
+        };
+        match kind {
+            "default" => Ok(Self::None),
+            "linear" => Ok(Self::Linear {
+                factor: number(table, "factor")?,
+            }),
+            "llama3" => Ok(Self::Llama3 {
+                factor: number(table, "factor")?,
+                low_freq_factor: number(table, "low_freq_factor")?,
+                high_freq_factor: number(table, "high_freq_factor")?,
+                original_max_position_embeddings: context.original(table)? as f64,
+            }),
+            "yarn" => context.yarn(table),
+            "longrope" => context.longrope(table),
+            other => Err(DecoderConfigError::unsupported(
+                "rope_scaling.rope_type",
+                other,
+                "supported are default, linear, llama3, yarn and longrope",
+            )),
+        }
+    }
+}
+
+impl Context<'_> {
+    /// # Source
+    ///
+    /// `_compute_yarn_parameters` of transformers 5.23.
+    fn yarn(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
+        let original = self.original(table)? as f64;
+        let longer = self.max_position_embeddings as f64 / original;
+        let factor = optional_number(table, "factor")?.unwrap_or(longer);
+        let mscale = |times: f64| match factor <= 1.0 {
+            true => 1.0,
+            false => 0.1 * times * factor.ln() + 1.0,
+        };
+        let [top, bottom] = [
+            optional_number(table, "mscale")?,
+            optional_number(table, "mscale_all_dim")?,
+        ];
+        let inferred = match (top, bottom) {
+            (Some(top), Some(bottom)) => mscale(top) / mscale(bottom),
+            _ => mscale(1.0),
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            beta_fast: optional_number(table, "beta_fast")?.unwrap_or(32.0),
+            beta_slow: optional_number(table, "beta_slow")?.unwrap_or(1.0),
+            original_max_position_embeddings: original,
+            truncate: flag(table, "truncate", true)?,
+            attention_factor: optional_number(table, "attention_factor")?.unwrap_or(inferred),
+        })
+    }
+
+    /// # Source
+    ///
+    /// `_compute_longrope_parameters` of transformers 5.23.
+    fn longrope(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
+        let original = self.original(table)?;
+        let longer = self.max_position_embeddings as f64 / original as f64;
+        let factor = optional_number(table, "factor")?.unwrap_or(longer);
+        let inferred = match factor <= 1.0 {
+            true => 1.0,
+            false => (1.0 + factor.ln() / (original as f64).ln()).sqrt(),
+        };
+        let factors = |field| numbers(table, field, self.dim / 2);
+        Ok(RopeScaling::LongRope {
+            short_factor: factors("short_factor")?,
+            long_factor: factors("long_factor")?,
+            original_max_position_embeddings: original,
+            attention_factor: optional_number(table, "attention_factor")?.unwrap_or(inferred),
+        })
+    }
+
+    /// The context of pre-training, which stands in the scaling's table, or is the model's own context.
+    /// At the top of the file transformers passes over it, but for families that keep it there, so that
+    /// another number there is an error.
+    ///
+    /// # Source
+    ///
+    /// `AutoConfig` of transformers 5.23, of files with each of the three.
+    fn original(self, table: &Value) -> Result<usize, DecoderConfigError> {
+        let field = "original_max_position_embeddings";
+        let [top, within] = [
+            optional_count(self.json, field)?,
+            optional_count(table, field)?,
+        ];
+        let (read, other) = match self.rules.original_context {
+            Some(absent) => (top.unwrap_or(absent), within),
+            None => (within.unwrap_or(self.max_position_embeddings), top),
+        };
+        match other {
+            Some(other) if other != read => Err(DecoderConfigError::unsupported(
+                field,
+                other,
+                match self.rules.original_context {
+                    Some(_) => {
+                        "the top of the file says another number, or none, which means 4096; \
+                         write the right one there and in rope_scaling"
+                    }
+                    None => {
+                        "rope_scaling says another number, or none, which means \
+                         max_position_embeddings; write the right one into rope_scaling"
+                    }
+                },
+            )),
+            _ => Ok(read),
+        }
+    }
+}
+
+/// Numbers of a head that are turned.
+pub(super) fn turned_numbers(
+    json: &Value,
+    is_partial: bool,
+    head_dim: usize,
+) -> Result<usize, DecoderConfigError> {
+    let field = "partial_rotary_factor";
+    let share = optional_number(json, field)?.unwrap_or(1.0);
+    if share == 1.0 {
+        return Ok(head_dim);
+    }
+    let dim = (head_dim as f64 * share) as usize;
+    if !is_partial {
+        let hint = "supported is a rotation of whole heads, which is 1";
+        return Err(DecoderConfigError::unsupported(field, share, hint));
+    }
+    if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
+        let hint = format!("of heads of {head_dim} it must turn an even number, at most all");
+        return Err(DecoderConfigError::unsupported(field, share, hint));
+    }
+    Ok(dim)
+}
