@@ -126,7 +126,18 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
         .run("eval run --checkpoint base --output base".split(' '))
         .success();
     let compared = workplace.run("compare base best".split(' ')).success();
-    assert!(compared.contains("right"), "{compared}");
+    let base: Value = serde_json::from_str(&workplace.read("base/metrics.json")).unwrap();
+    for key in ["right", "name", "arguments", "call_exact", "missed_rate"] {
+        let line = compared
+            .lines()
+            .find(|line| line.starts_with(&format!("| calls.{key} ")));
+        let line = line.unwrap_or_else(|| panic!("no {key}: {compared}"));
+        let [before, after] = [&base, &best].map(|of| of[key]["value"].as_f64().unwrap());
+        assert!(
+            line.contains(&format!("| {before:.3} | {after:.3} |")),
+            "{key} is {before} and {after}: {line}"
+        );
+    }
 
     let loss_only = "eval run --loss-only --output loss";
     let shown = workplace.run(loss_only.split(' ')).success();

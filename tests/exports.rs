@@ -46,7 +46,20 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         &workplace,
         "--to peft --neutral --dtype bf16 --output neutral-bf16",
     );
+    export(
+        &workplace,
+        "--to gguf --merged --dtype f32 --output whole.gguf",
+    );
+    export(&workplace, "--to gguf --merged --output whole-f16.gguf");
+    export(
+        &workplace,
+        "--to gguf --merged --dtype q8_0 --output whole-q8.gguf",
+    );
+    export(&workplace, "--to ollama --output ollama");
     for (reader, export) in [
+        ("merged", "whole.gguf"),
+        ("merged", "whole-f16.gguf"),
+        ("merged", "ollama/model.gguf"),
         ("peft-rules", "peft"),
         ("vllm-rules", "peft"),
         ("peft-rules", "neutral"),
@@ -76,6 +89,23 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         .filter_map(Value::as_str)
         .collect();
     assert!(files.len() > 1, "{files:?}");
+    let bytes = |file: &str| std::fs::metadata(workplace.path(file)).unwrap().len();
+    assert!(bytes("whole-q8.gguf") < bytes("whole-f16.gguf"));
+    assert!(bytes("whole-f16.gguf") < bytes("whole.gguf"));
+    let modelfile = workplace.read("ollama/Modelfile");
+    for part in [
+        "FROM ./model.gguf\nTEMPLATE \"\"\"{{",
+        "{{- range .Messages }}{{- if eq .Role \"system\" }}{{ \"<|im_start|>system\\n\" }}{{ .Content }}",
+        "PARAMETER stop \"\"\"<|im_end|>\"\"\"\n",
+        "PARAMETER temperature 0\n",
+    ] {
+        assert!(modelfile.contains(part), "{part} is not in\n{modelfile}");
+    }
+    let greedy = ["whole-q8.gguf", "whole.gguf", "merged"].map(|model| {
+        let arguments = format!("generate {model} --message Hi --set eval.max_new_tokens=8");
+        workplace.run(arguments.split(' ')).success()
+    });
+    assert_eq!(greedy[1], greedy[2]);
     // A merged model is a model: nothing beside it is needed.
     let plain = "eval config.toml --checkpoint base --set model.model_name_or_path=merged";
     workplace.run(plain.split(' ')).success();

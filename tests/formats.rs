@@ -237,21 +237,12 @@ fn results_and_calls_that_do_not_belong_together_are_said() {
 
 /// Files that hold rows in other forms are answered in one line that says what to do.
 #[test]
-fn arrays_tables_and_folders_in_the_place_of_rows_are_told_so() {
+fn tables_and_folders_in_the_place_of_rows_are_told_so() {
     let workplace = workplace(&rows("alpaca"));
-    workplace.write(
-        "array.json",
-        "[\n  {\"instruction\": \"x\", \"output\": \"y\"}\n]\n",
-    );
     workplace.write("table.csv", "instruction,output\nx,y\n");
     std::fs::create_dir(workplace.path("folder")).unwrap();
     workplace.write("folder/b.jsonl", rows("alpaca"));
     for (file, said) in [
-        (
-            "array.json",
-            "array.json: the file is one JSON array, and rows stand in JSON Lines, one object \
-                        a line; convert it, `jq -c '.[]' array.json > rows.jsonl`",
-        ),
         (
             "table.csv",
             "table.csv: the file is CSV, and rows stand in JSON Lines, one object a line; \

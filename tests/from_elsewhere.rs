@@ -139,12 +139,10 @@ fn configs_of_four_trainers_become_configs_that_plan() {
                 "target_modules = \"all-linear\"",
                 "max_length = 512",
                 "num_train_epochs = 3.0",
+                "validation_split = 0.1",
+                "eval_steps = 500",
             ],
-            &[
-                "val_size = 0.1: evaluation rows stand in files of their own",
-                "eval.eval_steps = 500: there are no rows to evaluate on",
-                "template",
-            ],
+            &["template"],
         ),
         (
             "swift.sh",
@@ -214,6 +212,38 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
         "1 mistake in",
     ];
     assert_refused(&workplace, &["train", "axolotl.yaml"], CONFIG, &said);
+    for (file, text, origin) in [
+        ("swift.sh", MS_SWIFT, "this is a config of ms-swift"),
+        ("trl.json", TRL, "this is a config of TRL"),
+    ] {
+        workplace.write(file, text);
+        let said = [origin, "tooltune init --from FILE", "1 mistake in"];
+        assert_refused(&workplace, &["plan", file], CONFIG, &said);
+    }
+    for (file, text, said) in [
+        ("other.json", "{\"a\": 1}", "this is JSON, and a config"),
+        (
+            "rows.jsonl",
+            &workplace.read("rows.jsonl"),
+            "these are rows in JSON Lines, and no config",
+        ),
+    ] {
+        workplace.write(file, text);
+        assert_refused(&workplace, &["plan", file], CONFIG, &[said, "1 mistake in"]);
+    }
+    let rows = &["generate", "rows.jsonl", "--message", "Hi"];
+    assert_refused(
+        &workplace,
+        rows,
+        CONFIG,
+        &["these are rows", "1 mistake in"],
+    );
+    let trl = "trl dpo --model_name_or_path MODEL --dataset_name rows.jsonl --lora_r 8 --use_peft";
+    workplace.write("dpo.sh", trl);
+    let said = ["dpo.sh: trl dpo: ", "supervised fine-tuning with LoRA"];
+    assert_refused(&workplace, &["init", "--from", "dpo.sh"], CONFIG, &said);
+    let beside = &["init", "--output", "nowhere/x.toml"];
+    assert_refused(&workplace, beside, 1, &["its folder is not there: make it"]);
     let dpo = LLAMA_FACTORY.replace("stage: sft", "stage: dpo");
     workplace.write("dpo.yaml", dpo);
     let said = [
@@ -292,9 +322,11 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
         .replace("rows.jsonl", "acme/tides");
     workplace.write("hub.yaml", axolotl);
     let answer = workplace.run("init --from hub.yaml --output hub.toml".split(' '));
-    for said in [model, rows] {
-        assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    }
+    assert!(answer.stderr.contains(rows), "{}", answer.stderr);
+    // What uses a config fetches its model by name, and there is nothing to do.
+    let to_do = "model.model_name_or_path:";
+    assert!(!answer.stderr.contains(to_do), "{}", answer.stderr);
+    answer.success();
 }
 
 /// A text of several lines, with what YAML and TOML write in other ways, is the same in both.
@@ -337,6 +369,28 @@ fn a_preset_is_written_in_yaml_and_names_its_file() {
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
 }
 
+/// What TRL learns where nothing says it depends on the rows, which are looked at.
+#[test]
+fn what_trl_learns_by_default_follows_from_the_rows() {
+    let workplace = workplace();
+    let pair = json!({"prompt": "Hi", "completion": "Hello."});
+    workplace.write("pairs.jsonl", format!("{pair}\n"));
+    for (rows, learned) in [("rows.jsonl", "all"), ("pairs.jsonl", "completion")] {
+        let model = fixture("tiny_chat_model");
+        let trl = format!(
+            "trl sft --model_name_or_path '{}' --dataset_name {rows} --lora_r 8 --use_peft",
+            model.display()
+        );
+        workplace.write("sft.sh", trl);
+        let answer = workplace.run(["init", "--from", "sft.sh"]);
+        let line = format!("(default of TRL) -> mask.train_on = \"{learned}\"");
+        assert!(answer.stderr.contains(&line), "{rows}: {}", answer.stderr);
+        let config = answer.success();
+        let setting = format!("train_on = \"{learned}\"");
+        assert!(config.contains(&setting), "{rows}: {config}");
+    }
+}
+
 #[test]
 fn words_without_a_meaning_here_are_answered_with_leave_it_out() {
     let workplace = workplace();
@@ -345,4 +399,14 @@ fn words_without_a_meaning_here_are_answered_with_leave_it_out() {
     workplace.write("mine.toml", config + "[log]\nreport_to = \"wandb\"\n");
     let said = ["leave it out", "fp16", "use_peft", "wandb", "3 mistakes in"];
     assert_refused(&workplace, &["plan", "mine.toml"], CONFIG, &said);
+    // In another table than its own, what is wrong with the value is told as well.
+    let moved = workplace.read("config.toml");
+    let moved = moved.replace("[train]\n", "[train]\nreport_to = \"wandb\"\n");
+    workplace.write("moved.toml", moved);
+    let said = [
+        "this key belongs to [log]",
+        "\"wandb\" is none of them",
+        "2 mistakes in",
+    ];
+    assert_refused(&workplace, &["plan", "moved.toml"], CONFIG, &said);
 }

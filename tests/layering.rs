@@ -18,8 +18,9 @@ use regex::Regex;
 use sources::{Source, read, regex, rust_sources};
 
 /// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 15] = [
     ("data/rows", &[]),
+    ("data/files", &["rows"]),
     ("data/agents", &["rows"]),
     ("data/grammar", &["rows"]),
     ("data/endpoint", &["agents", "rows"]),
@@ -44,6 +45,7 @@ const CRATES: [(&str, &[&str]); 14] = [
             "agents",
             "checkpoints",
             "endpoint",
+            "files",
             "grammar",
             "hub",
             "kernels",
@@ -59,7 +61,7 @@ const CRATES: [(&str, &[&str]); 14] = [
 ];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 27] = [
+const LAYERS: [&str; 28] = [
     "budgets",
     "progress",
     "config",
@@ -79,6 +81,7 @@ const LAYERS: [&str; 27] = [
     "export",
     "encoder",
     "rows",
+    "examples",
     "eval",
     "structure",
     "recipes",

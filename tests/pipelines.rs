@@ -1,5 +1,5 @@
 //! The data pipelines of the program, asked of a server that writes by rule and of a model here:
-//! killed, stopped, refused and resumed.
+//! stopped, refused and resumed.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use crate::workplace::{Answer, Workplace, tooltune};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The prompt of a request.
-fn prompt(body: &str) -> String {
+pub(crate) fn prompt(body: &str) -> String {
     // A process that is killed leaves half a request.
     let request: Value = serde_json::from_str(body).unwrap_or_default();
     let content = request["messages"][0]["content"].as_str();
@@ -31,7 +31,7 @@ fn number(text: &str) -> u64 {
 }
 
 /// What a model says that writes by rule, right for four pairs of five.
-fn said(prompt: &str) -> String {
+pub(crate) fn said(prompt: &str) -> String {
     if prompt.starts_with("Judge") {
         let is_supported = !prompt.contains("9 seats");
         return json!({"unsupported": [], "supported": is_supported}).to_string();
@@ -55,7 +55,7 @@ fn said(prompt: &str) -> String {
     json!({"planning": "by rule", "pairs": [pair(0), pair(1), pair(2)]}).to_string()
 }
 
-fn command(server: &TestServer, output: &str, rest: &str) -> Vec<String> {
+pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<String> {
     let line = format!(
         "data slot --output {output} --rows 30 --endpoint {}/v1 --endpoint-model m --concurrency 4 {rest}",
         server.url()
@@ -142,52 +142,6 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
         "{}",
         other.stderr
     );
-}
-
-#[test]
-fn a_pipeline_that_is_killed_at_any_moment_ends_as_one_that_was_not_and_pays_once() {
-    let dir = TempDir::new().unwrap();
-    let well = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
-    run(&dir, &command(&well, "whole", "")).success();
-    let n_once = well.received().len();
-    // Killed when so many requests have come, then when so many more have.
-    for moments in [[1, 6, 12], [4, 10, 26], [9, 17, 30]] {
-        let output = format!("killed-{}", moments[0]);
-        let server = TestServer::start(|request, _| {
-            std::thread::sleep(Duration::from_millis(5));
-            chat(&said(&prompt(&request.body)))
-        });
-        for n_requests in moments {
-            let mut child = tooltune()
-                .current_dir(dir.path())
-                .args(command(&server, &output, ""))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            let begun = Instant::now();
-            while server.received().len() < n_requests && child.try_wait().unwrap().is_none() {
-                assert!(begun.elapsed() < PATIENCE);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-        run(&dir, &command(&server, &output, "")).success();
-        assert_eq!(files(&dir, &output), files(&dir, "whole"));
-        // At each kill at most the requests that were under way are lost, four and no more.
-        let n_sent = server.received().len();
-        assert!(
-            (n_once..=n_once + 4 * moments.len()).contains(&n_sent),
-            "{n_sent}"
-        );
-        let mut times: BTreeMap<String, usize> = BTreeMap::new();
-        let whole = |request: &Received| !prompt(&request.body).is_empty();
-        for request in server.received().into_iter().filter(whole) {
-            *times.entry(request.body).or_default() += 1;
-        }
-        assert_eq!(times.len(), n_once);
-    }
 }
 
 #[test]
@@ -286,6 +240,226 @@ fn a_failing_server_loses_no_pair_and_a_budget_and_a_stage_end_where_they_say() 
     for part in ["answered 401", "--api-key-env", "0 replies are kept"] {
         assert!(failed.stderr.contains(part), "{part}: {}", failed.stderr);
     }
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused_before_anything_is_sent_or_written() {
+    let dir = TempDir::new().unwrap();
+    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    std::fs::write(dir.path().join("blank.jsonl"), "\n \n").unwrap();
+    std::fs::write(dir.path().join("none.json"), "[]").unwrap();
+    for (rest, expected) in [
+        ("--rows 0", "--rows 0: nothing is asked for"),
+        ("--rows 18446744073709551615", "give at most 1000000"),
+        ("--reply-tokens 0", "--reply-tokens 0"),
+        ("--verdict-tokens 18446744073709551615", "--verdict-tokens"),
+        (
+            "--texts blank.jsonl",
+            "blank.jsonl: the file holds no texts",
+        ),
+        ("--texts none.json", "none.json: the file holds no texts"),
+        (
+            "--demonstrations blank.jsonl",
+            "blank.jsonl: the file holds no rows",
+        ),
+    ] {
+        let arguments = command(&server, "out", rest).join(" ");
+        let arguments = match rest.starts_with("--demo") || rest.ends_with("tokens 0") {
+            true => arguments,
+            false => arguments.replace(" --rows 30", ""),
+        };
+        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        let refused = run(&dir, &arguments);
+        assert!(
+            matches!(refused.status, Some(2 | 3)),
+            "{rest}: {}",
+            refused.stderr
+        );
+        assert!(
+            refused.stderr.contains(expected),
+            "{rest}: {}",
+            refused.stderr
+        );
+        assert!(!dir.path().join("out").exists(), "{rest}");
+    }
+    assert!(server.received().is_empty());
+}
+
+#[test]
+fn damaged_files_of_a_folder_are_named_with_what_to_do() {
+    let dir = TempDir::new().unwrap();
+    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let arguments = command(&server, "out", "");
+    run(&dir, &arguments).success();
+    let whole = files(&dir, "out");
+    let n_sent = server.received().len();
+    let path = |name: &str| dir.path().join("out").join(name);
+    for (name, text, status, expected) in [
+        (
+            "report.json",
+            "{\"stages\": [",
+            2,
+            "remove it, and the stages are made again",
+        ),
+        (
+            "checked.jsonl",
+            "x\n",
+            1,
+            "checked.jsonl: 1: not valid JSON",
+        ),
+        (
+            "checked.jsonl",
+            "x\n",
+            1,
+            "run the stage check again with --stage check",
+        ),
+        (
+            "generated.jsonl",
+            "{}\n",
+            1,
+            "generated.jsonl:1: missing field",
+        ),
+    ] {
+        std::fs::write(path(name), text).unwrap();
+        let refused = run(&dir, &arguments);
+        assert_eq!(refused.status, Some(status), "{}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+        std::fs::write(path(name), &whole[name]).unwrap();
+    }
+    // As the message says.
+    std::fs::remove_file(path("report.json")).unwrap();
+    run(&dir, &arguments).success();
+    assert_eq!(files(&dir, "out"), whole);
+    assert_eq!(server.received().len(), n_sent);
+}
+
+#[test]
+fn a_folder_has_one_writer() {
+    let dir = TempDir::new().unwrap();
+    let slow = TestServer::start(|_, _| Response::Hang);
+    let arguments = command(&slow, "out", "");
+    let mut first = tooltune()
+        .current_dir(dir.path())
+        .args(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while slow.received().is_empty() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = run(&dir, &arguments);
+    assert_eq!(second.status, Some(1), "{}", second.stderr);
+    assert!(
+        second.stderr.contains("in use by another process"),
+        "{}",
+        second.stderr
+    );
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+/// The most memory that a process has taken so far, in MiB.
+#[cfg(target_os = "linux")]
+fn peak_mib(id: u32) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: usize = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// A request that meets no fault is answered; the others meet theirs once.
+fn hostile(request: &Received, is_first: bool) -> Response {
+    let fault = if is_first {
+        number(&request.body) % 20
+    } else {
+        20
+    };
+    match fault {
+        0 => Response::Hang,
+        1 => {
+            let wait = ("Retry-After".to_owned(), "1".to_owned());
+            Response::Reply(429, vec![wait], b"slow down".to_vec())
+        }
+        2 => Response::json(500, &json!({"error": "oops"})),
+        3 => Response::html(200, "<html>Sign in</html>"),
+        4 => Response::Reply(200, Vec::new(), b"{\"choices\": [{\"message\"".to_vec()),
+        5 => Response::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"cho".to_vec()),
+        6 => Response::Raw(Vec::new()),
+        7 => Response::Drip(
+            b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
+            Duration::from_millis(10),
+        ),
+        8 if number(&request.body) % 40 == 8 => {
+            Response::Reply(200, Vec::new(), vec![b' '; 6 << 20])
+        }
+        _ => chat(&said(&prompt(&request.body))),
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_memory() {
+    let dir = TempDir::new().unwrap();
+    let arguments = |server: &TestServer, output: &str, rest: &str| {
+        let arguments = command(server, output, rest).join(" ");
+        let arguments = arguments.replace("--rows 30", "--rows 3000");
+        let arguments = arguments.replace("--concurrency 4", "--concurrency 1000");
+        arguments.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let well = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    run(&dir, &arguments(&well, "whole", "")).success();
+    let seen: Mutex<BTreeMap<String, usize>> = Mutex::default();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let server = {
+        let most = most.clone();
+        TestServer::start(move |request, _| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // So that a thousand are here before the first one is answered.
+            std::thread::sleep(Duration::from_millis(300));
+            now.fetch_sub(1, Ordering::SeqCst);
+            let mut seen = seen.lock().unwrap();
+            let n = seen.entry(request.body.clone()).or_default();
+            *n += 1;
+            hostile(request, *n == 1)
+        })
+    };
+    let begun = Instant::now();
+    let mut child = tooltune()
+        .current_dir(dir.path())
+        .args(arguments(&server, "hostile", "--timeout 5 --retries 2"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        peak = peak.max(peak_mib(child.id()).unwrap_or_default());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let seconds = begun.elapsed().as_secs();
+    let ended = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{errors}");
+    let (found, expected) = (files(&dir, "hostile"), files(&dir, "whole"));
+    for name in [
+        "rows.jsonl",
+        "generated.dropped.jsonl",
+        "checked.dropped.jsonl",
+    ] {
+        assert_eq!(found[name], expected[name], "{name}");
+    }
+    assert!(most.load(Ordering::SeqCst) > 900, "{most:?}");
+    println!(
+        "{seconds} s, {peak} MiB, {} requests",
+        server.received().len()
+    );
+    assert!(peak > 20 && peak < 600, "{peak} MiB");
+    assert!(begun.elapsed() < PATIENCE);
 }
 
 #[test]

@@ -378,7 +378,9 @@ fn a_run_is_made_longer_and_never_shorter() {
     let shorter = train("train.max_steps=5");
     assert_eq!(shorter.status, Some(2));
     assert!(
-        shorter.stderr.contains("train.max_steps: 6 -> 5"),
+        shorter.stderr.contains("train.max_steps: 6 -> 5")
+            && shorter.stderr.contains("can be made longer, not shorter")
+            && !shorter.stderr.contains("another config"),
         "{}",
         shorter.stderr
     );

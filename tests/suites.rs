@@ -69,7 +69,7 @@ pub(crate) fn workplace() -> Workplace {
 
 /// Trains SmolLM2 for some steps to make the same call again and again, which takes it seconds; more
 /// often than a loop goes on, so that nothing depends on whether it learns to stop.
-fn teach(workplace: &Workplace) {
+pub(crate) fn teach(workplace: &Workplace) {
     write_calls(workplace);
     workplace.write("teach.toml", learning("taught"));
     let train = "train teach.toml --set data.eval=[]";
@@ -95,7 +95,7 @@ pub(crate) fn learning(run: &str) -> String {
     config + "eval_strategy = \"no\"\n"
 }
 
-const TAUGHT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000012"];
+pub(crate) const TAUGHT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000012"];
 
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -103,12 +103,16 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn metrics(workplace: &Workplace, folder: &str) -> Value {
+pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
 /// Runs the program with variables of the environment.
-fn run_with(workplace: &Workplace, variables: &[(&str, &str)], arguments: &[&str]) -> Answer {
+pub(crate) fn run_with(
+    workplace: &Workplace,
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+) -> Answer {
     let mut command = tooltune();
     command.envs(variables.iter().copied());
     Answer::of(command.current_dir(workplace.folder()).args(arguments))

@@ -15,6 +15,7 @@ pub(crate) fn tooltune() -> Command {
     command
         .env("RAYON_NUM_THREADS", "2")
         .env("RUST_LOG", "error")
+        .env("TOOLTUNE_CACHE", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }
@@ -122,7 +123,7 @@ impl Workplace {
     }
 }
 
-fn config() -> String {
+pub(crate) fn config() -> String {
     format!(
         r#"device = "{device}"
 [model]

@@ -98,6 +98,42 @@ pub(crate) fn create_in_parts(
     sync_parent(path)
 }
 
+/// [`create_file`] by whoever writes into the file as it grows, which may be larger than memory.
+///
+/// # Errors
+///
+/// - as [`create_file`]
+/// - what `fill` says
+pub fn create_by<T, E: From<CheckpointError>>(
+    path: &Path,
+    fill: impl FnOnce(&File) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut filled = None;
+    let written = create_in_parts(path, 0, |file| {
+        let done = fill(file.file.get_ref());
+        let is_good = done.is_ok();
+        filled = Some(done);
+        if is_good {
+            return Ok(());
+        }
+        // Ends the file in the making; what is told is the error that is kept.
+        let stopped = std::io::Error::other("not all of it is there");
+        Err(CheckpointError::io("write", path)(stopped))
+    });
+    match (filled, written) {
+        (Some(Ok(done)), Ok(())) => Ok(done),
+        (Some(Err(error)), _) => Err(error),
+        (_, written) => Err(written.err().map_or_else(
+            || {
+                E::from(CheckpointError::AlreadyExists {
+                    path: path.to_owned(),
+                })
+            },
+            E::from,
+        )),
+    }
+}
+
 /// [`create_file`] of what stands in another file from `offset` on, which may be larger than memory.
 ///
 /// # Errors
@@ -151,10 +187,23 @@ fn remove_abandoned(path: &Path) {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
+    remove_abandoned_where(dir, |name| name.strip_prefix(&begin));
+}
+
+/// Removes what killed writers have left in a folder, of whatever name.
+pub fn remove_all_abandoned(dir: &Path) {
+    remove_abandoned_where(dir, |name| {
+        let name = name.strip_prefix('.')?;
+        name.rsplit_once(STAGING_MARK).map(|(_, process)| process)
+    });
+}
+
+/// Removes what nobody has locked of the names that `process_of` finds a process in.
+fn remove_abandoned_where(dir: &Path, process_of: impl Fn(&str) -> Option<&str>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| {
-            let process = name.strip_prefix(&begin);
-            process.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+            process_of(name)
+                .is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
         });
         let Some(kind) = entry.file_type().ok().filter(|_| is_ours) else {
             continue;
@@ -282,6 +331,43 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
         return Err(write_error(path, bytes.len() as u64)(source));
     }
     sync_parent(path)
+}
+
+/// A new file in a folder in the making, such as that of [`write_directory`], to be written in parts
+/// and synced by the caller.
+///
+/// # Errors
+///
+/// - `path` exists, or cannot be made
+pub fn new_file(path: &Path) -> Result<File, CheckpointError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path);
+    file.map_err(CheckpointError::io("create", path))
+}
+
+/// Removes a folder such that it is there whole or not at all, whoever looks and whatever ends this
+/// process.
+///
+/// # Errors
+///
+/// - it cannot be renamed or removed; one that is not there is none
+pub fn remove_directory(dir: &Path) -> Result<(), CheckpointError> {
+    let staged = staged_name(dir);
+    match fs::rename(dir, &staged) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed.map_err(CheckpointError::io("remove", dir))?,
+    }
+    remove_dir_if_present(&staged)
+}
+
+/// Says of a file that it was used now.
+///
+/// # Errors
+///
+/// - it cannot be opened to write
+pub fn touch(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().append(true).open(path)?;
+    file.set_modified(std::time::SystemTime::now())
 }
 
 /// Makes a directory that does not exist yet, complete or not at all: `fill` gets a temporary
@@ -537,6 +623,17 @@ mod tests {
                 said.contains("what was saved before is untouched"),
                 "{said}"
             );
+        }
+    }
+
+    #[test]
+    fn a_file_in_a_folder_that_is_not_there_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nowhere/x.toml");
+        for written in [create_file(&file, b"x"), write_atomic(&file, b"x")] {
+            let said = written.unwrap_err().to_string();
+            assert!(said.contains("its folder is not there: make it"), "{said}");
+            assert!(!said.contains("untouched"), "{said}");
         }
     }
 

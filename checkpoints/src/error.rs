@@ -22,8 +22,7 @@ pub enum CheckpointError {
 
     /// A file could not be written completely, most often because the disk is full.
     #[error(
-        "cannot write {path} ({bytes} bytes needed): {source}; {advice}; what was saved before is \
-         untouched",
+        "cannot write {path} ({bytes} bytes needed): {source}; {advice}",
         path = path.display(), advice = write_advice(source)
     )]
     Write {
@@ -380,10 +379,10 @@ pub enum CheckpointError {
     },
 }
 
-/// What to do about a write that failed.
-fn write_advice(source: &std::io::Error) -> &'static str {
+/// What to do about a write that failed, and what did not.
+fn write_advice(source: &std::io::Error) -> String {
     use std::io::ErrorKind;
-    match source.kind() {
+    let advice = match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "free space on that file system, lower save_total_limit, or choose another output directory"
         }
@@ -400,17 +399,18 @@ fn write_advice(source: &std::io::Error) -> &'static str {
         ErrorKind::PermissionDenied => {
             "write to a folder that you may write to, or change its permissions"
         }
-        ErrorKind::NotFound => "its folder is gone: bring it back, or choose another one",
+        // Where a folder is not there, nothing was saved in it.
+        ErrorKind::NotFound => {
+            return "its folder is not there: make it, or choose another one".to_owned();
+        }
         _ => "look for the cause in the system's log (dmesg), then run the same command again",
-    }
+    };
+    format!("{advice}; what was saved before is untouched")
 }
 
 impl CheckpointError {
     /// For `map_err`: an [`Io`](Self::Io) error with the verb that failed.
-    pub(crate) fn io(
-        doing: &'static str,
-        path: &Path,
-    ) -> impl FnOnce(std::io::Error) -> CheckpointError {
+    pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
         let path = path.to_owned();
         move |source| CheckpointError::Io {
             path,

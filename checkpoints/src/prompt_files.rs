@@ -3,6 +3,7 @@
 //! They are part of what an adapter has learned, so that checkpoints and exports carry them as the
 //! Jinja files from which a server, or the code before it, asks as training did.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::atomic::{create_file, write_file};
@@ -42,6 +43,14 @@ impl PromptFiles {
             chat_template: text(CHAT_TEMPLATE)?,
             slot_prompt: text(SLOT_PROMPT)?,
         })
+    }
+
+    /// Their bytes by the names of the files.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let named = self.named().into_iter();
+        named
+            .map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()))
+            .collect()
     }
 
     /// Writes them into a directory in the making.

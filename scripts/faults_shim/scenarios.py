@@ -216,5 +216,23 @@ SCENARIOS = [
     Scenario(
         "synth", "synthetic rows", "data synth slot --rows 20 --output made/rows.jsonl".split(), result="made/rows.jsonl"
     ),
+    Scenario(
+        "data-slot",
+        "rows that a model writes",
+        "data slot --output written --rows 4 --model config.toml --checkpoint base --reply-tokens 8 --set eval.batch_size=2".split(),
+        config=slot(2),
+        result="written",
+        grows=True,
+    ),
+    Scenario(
+        "record",
+        "an evaluation of agents whose calls are recorded",
+        ["eval", "config.toml", "--checkpoint", "base", "--suite", "goat", "--output", "found", "--set",
+         "goat.executor={ kind = \"synthetic\", record = \"found.replay.jsonl\" }"],
+        GOAT,
+        JOINT,
+        result="found",
+        grows=True,
+    ),
     Scenario("init", "a config to begin with", "init --preset slot --output fresh.toml".split(), result="fresh.toml"),
 ]

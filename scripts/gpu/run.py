@@ -43,6 +43,8 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
+    "recordings",
+    "starting_points",
     "structure",
     "calls",
     "template_inputs",
@@ -67,8 +69,10 @@ TEST_MODULES = [
     "bad_models",
     "signals",
     "pipelines",
+    "goat_executors",
     "hub",
     "faults",
+    "first_hour",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
 # How far a loss in bf16 may be from that in f32, in percent. The test itself bounds a single step more loosely, because it also

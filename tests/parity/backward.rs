@@ -2,7 +2,7 @@
 
 use tooltune::lora::{AdapterSlot, DropoutKey, DropoutRate};
 use tooltune::models::families::SEPARATE;
-use tooltune::optim::{BackwardOptions, backward, reference};
+use tooltune::optim::{BackwardOptions, EmbeddingNoise, backward, reference};
 use tooltune_kernels::Distillation;
 use tooltune_rows::batches::MicroBatch;
 
@@ -15,6 +15,7 @@ fn options(batch: &MicroBatch) -> BackwardOptions {
     BackwardOptions {
         gradient_scale: 1.0 / batch.sum_loss_weights(),
         dropout: None,
+        noise: None,
         n_kept_blocks: 0,
         chunk_rows: 128,
         distillation: None,
@@ -75,10 +76,17 @@ pub(crate) fn check_pieces(model: &str) {
         temperature: 2.0,
     };
     let dropout = Some(DropoutKey::new(rate, 3, 1, 0));
-    for (dropout, distillation) in [(None, None), (dropout, None), (dropout, Some(teacher))] {
+    let noise = Some(EmbeddingNoise::new(5.0, 3, 1, 0));
+    for (dropout, distillation, noise) in [
+        (None, None, None),
+        (dropout, None, None),
+        (dropout, Some(teacher), noise),
+        (None, None, noise),
+    ] {
         let options = BackwardOptions {
             dropout,
             distillation,
+            noise,
             ..options(&batch)
         };
         let plain = reference::backward(&decoder, &batch, options).unwrap();

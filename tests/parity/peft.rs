@@ -31,6 +31,8 @@ pub(crate) fn replay(
     };
     let max_grad_norm = log["max_grad_norm"].as_f64().unwrap();
     let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
+    let ratio = log["loraplus_lr_ratio"].as_f64();
+    optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
     let expected = log["steps"].as_array().unwrap();
     let dtype = decoder.compute_dtype().dtype();
     let mut losses = Vec::with_capacity(expected.len());
@@ -39,6 +41,7 @@ pub(crate) fn replay(
         let options = BackwardOptions {
             gradient_scale: 1.0 / batch.sum_loss_weights(),
             dropout: None,
+            noise: None,
             n_kept_blocks: 0,
             chunk_rows: 128,
             distillation: None,
@@ -77,11 +80,22 @@ pub(crate) fn replay(
 
 #[test]
 fn twenty_steps_on_a_tiny_model_agree_with_peft() {
-    check_steps("llama31", 20);
+    let plain = check_steps("llama31", 20);
+    let files = ("loraplus_steps.json", "loraplus_final.safetensors");
+    let faster = trained_as_peft("llama31", files, 20);
+    assert!(
+        relative_difference(&plain, &faster) > 0.01,
+        "LoRA+ changes nothing"
+    );
 }
 
 /// Losses, norms and the trained adapter of so many steps.
-pub(crate) fn check_steps(model: &str, n_steps: usize) {
+pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
+    trained_as_peft(model, ("steps.json", "final.safetensors"), n_steps)
+}
+
+/// What the steps of a file lead to, after it was compared with PEFT's result in the other.
+fn trained_as_peft(model: &str, (steps, result): (&str, &str), n_steps: usize) -> Vec<f32> {
     let folder = fixture(&format!("models/{model}/lora"));
     let mut decoder = load_base(&fixture(&format!("models/{model}")));
     let mut adapters = attach_adapter(&mut decoder, &folder.join("adapter"));
@@ -89,21 +103,23 @@ pub(crate) fn check_steps(model: &str, n_steps: usize) {
     let losses = replay(
         &mut decoder,
         &mut adapters,
-        &folder.join("steps.json"),
+        &folder.join(steps),
         &folder.join("batches.safetensors"),
     );
     assert_eq!(losses.len(), n_steps);
-    let expected = Tensors::open(&folder.join("final.safetensors"));
+    let expected = Tensors::open(&folder.join(result));
     for (name, tensor) in adapters.to_tensors() {
         let theirs = expected.floats(&format!("base_model.model.{name}"));
         let difference = relative_difference(&tensor.values, &theirs);
         assert!(
             difference < Quantity::TrainedAdapter.bound(),
-            "{model}, {name}: {difference}"
+            "{model}, {steps}, {name}: {difference}"
         );
     }
+    let after = adapters.to_values();
     assert!(
-        relative_difference(&adapters.to_values(), &before) > 0.01,
+        relative_difference(&after, &before) > 0.01,
         "{model}: nothing was learned"
     );
+    after
 }

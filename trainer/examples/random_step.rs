@@ -286,6 +286,7 @@ impl Job<'_> {
                 gradient_scale,
                 dropout: rate
                     .map(|rate| DropoutKey::new(rate, self.arguments.seed, step as u64 + 1, 0)),
+                noise: None,
                 n_kept_blocks: self.n_kept_blocks,
                 chunk_rows: loss_rows(&device),
                 distillation: None,

@@ -14,6 +14,10 @@ pub const CONFIG_BYTES: Limit = Limit::new("CONFIG_BYTES", 4 << 20);
 /// kilobytes.
 pub const RUN_FILE_BYTES: Limit = Limit::new("RUN_FILE_BYTES", 64 << 20);
 
+/// The most bytes of prepared examples that the cache keeps. The examples of ten million rows of two
+/// hundred tokens have some 5 GB.
+pub const EXAMPLE_CACHE_BYTES: u64 = 32 << 30;
+
 /// How many faults of syntax are kept of a config. One open bracket may spoil every line behind it,
 /// and the first fifty mistakes are drawn.
 pub const SYNTAX_FAULTS: usize = 1_000;

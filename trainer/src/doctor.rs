@@ -324,7 +324,7 @@ fn encoder(dir: &Path) -> Finding {
 }
 
 fn data_files(config: &Config) -> Vec<Finding> {
-    let files = config.data.train.iter().chain(&config.data.eval);
+    let files = config.data.train_paths().chain(&config.data.eval);
     files
         .map(
             |file| match regular_file::open(file).and_then(|file| file.metadata()) {

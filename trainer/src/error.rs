@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
+use tooltune_files::ConvertError;
 use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
 use tooltune_pipelines::PipelineError;
 use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
+use tooltune_rows::examples::ExamplesError;
 use tooltune_rows::text::DataError;
 use tooltune_rows::tools::ToolsError;
 use tooltune_sandbox::SandboxError;
@@ -42,6 +44,12 @@ pub enum Error {
     /// A row of a data file.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Prepared examples on disk.
+    #[error(transparent)]
+    Examples(#[from] ExamplesError),
+    /// Rows that cannot be converted.
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
     /// An example that fits no batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -319,6 +327,7 @@ impl Error {
             | Self::Synth(_)
             | Self::Graph(_) => 2,
             Self::Data(_)
+            | Self::Convert(ConvertError::Rows(_))
             | Self::Tools(_)
             | Self::Batch(_)
             | Self::Grammar(_)
@@ -348,6 +357,8 @@ impl Error {
             Self::Hub(HubError::Name(_)) => 2,
             Self::Hub(_) => 1,
             Self::Stopped
+            | Self::Convert(_)
+            | Self::Examples(_)
             | Self::Stream(_)
             | Self::Judge { .. }
             | Self::Endpoint { .. }

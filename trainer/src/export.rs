@@ -11,14 +11,19 @@ use tooltune_checkpoints::adapter::{
     Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules,
     save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
-use tooltune_checkpoints::merged::{MergeOptions, save_merged, tokenizer_files};
-use tooltune_checkpoints::model_files::TokenizerSource;
+use tooltune_checkpoints::merged::{
+    GgufMergeOptions, MergeOptions, OLLAMA_MODEL, save_merged, save_merged_gguf, save_ollama,
+    tokenizer_files,
+};
+use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
+use tooltune_rows::text::ByteLevelBpe;
 
 use crate::base_model::BaseModel;
 use crate::config::BaseModelSettings;
 use crate::error::Error;
+use crate::modelfile::{MODELFILE, modelfile};
 
 /// Which checkpoint of a run is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,14 +149,15 @@ fn at_step(run: &Path, step: u64) -> Result<PathBuf, Error> {
     }
 }
 
-fn no_checkpoint(run: &Path, wanted: &str, listed: &[Checkpoint]) -> Error {
+/// The refusal of a checkpoint that a run does not have.
+pub(crate) fn no_checkpoint(run: &Path, wanted: &str, listed: &[Checkpoint]) -> Error {
     let steps: Vec<String> = listed.iter().map(|one| one.step.to_string()).collect();
     let there = match steps.as_slice() {
         [] => "it has none".to_owned(),
         steps => format!("it has those of the steps {}", steps.join(", ")),
     };
     Error::Usage(format!(
-        "{wanted}: there is no such checkpoint in {}, and no such folder here; {there}",
+        "{wanted}: there is no such checkpoint in {}; {there}",
         run.display()
     ))
 }
@@ -285,6 +291,85 @@ pub fn export_merged(
     Ok(save_merged(
         output, &base.path, &adapter, &scalings, &options,
     )?)
+}
+
+/// Where a merged GGUF model goes.
+#[derive(Debug, Clone, Copy)]
+pub enum GgufPlace<'a> {
+    /// One file for llama.cpp, what training asked with beside it.
+    File,
+    /// A folder for `ollama create`, with a `Modelfile` and a README.md of this text; the system
+    /// message of training is one of it.
+    Ollama {
+        /// The text of its README.md.
+        card: &'a str,
+        /// What training set in `data.system`.
+        system: Option<&'a str>,
+    },
+}
+
+/// Writes `base` with the adapter of `checkpoint` added to its weights as a GGUF model, its matrices in
+/// `dtype`; what Ollama is not told, for the user to be told.
+///
+/// # Errors
+///
+/// As [`export_merged`]; a base of safetensors whose family or vocabulary has no form in GGUF here.
+pub fn export_merged_gguf(
+    checkpoint: &Path,
+    base: &BaseModel,
+    dtype: GgufDtype,
+    place: GgufPlace<'_>,
+    output: &Path,
+) -> Result<Option<String>, Error> {
+    let adapter = learned_adapter(checkpoint)?;
+    let scalings = peft_rules(&adapter)?;
+    let prompts = PromptFiles::read(checkpoint)?;
+    let vocabulary = match &base.files.tokenizer {
+        TokenizerSource::Json(_) if !base.files.is_gguf() => Some(vocabulary_of(base)?),
+        _ => None,
+    };
+    let options = GgufMergeOptions {
+        dtype,
+        chat_template: prompts.chat_template.as_deref(),
+        vocabulary: vocabulary.as_ref(),
+    };
+    match place {
+        GgufPlace::File => {
+            prompts.write_beside(output)?;
+            save_merged_gguf(output, &base.path, &adapter, &scalings, &options)?;
+            Ok(None)
+        }
+        GgufPlace::Ollama { card, system } => {
+            let modelfile = modelfile(base, OLLAMA_MODEL, system)?;
+            let mut files = prompts.files();
+            files.insert(README.to_owned(), card.into());
+            files.insert(MODELFILE.to_owned(), modelfile.text.into_bytes());
+            save_ollama(output, &base.path, (&adapter, &scalings), &options, &files)?;
+            Ok(modelfile.lacks_template)
+        }
+    }
+}
+
+/// The vocabulary of a folder's `tokenizer.json` as GGUF keeps it.
+fn vocabulary_of(base: &BaseModel) -> Result<GgufVocabulary, Error> {
+    let json = base.tokenizer.to_json()?;
+    let parts = ByteLevelBpe::from_json(&json, base.config.vocab_size);
+    let parts = parts.map_err(|error| Error::Usage(format!("{}: {error}", base.path.display())))?;
+    let special = &base.files.special_tokens;
+    let id = |token: &Option<String>| base.tokenizer.token_to_id(token.as_deref()?);
+    Ok(GgufVocabulary {
+        bos_token_id: id(&special.bos_token),
+        eos_token_id: id(&special.eos_token),
+        pad_token_id: id(&special.pad_token),
+        unk_token_id: id(&special.unk_token),
+        add_bos: Some(base.tokenizer.begins_texts()),
+        tokens: parts.tokens,
+        token_types: parts.token_types,
+        merges: parts.merges,
+        scores: Vec::new(),
+        model: "gpt2".to_owned(),
+        pre: parts.pre,
+    })
 }
 
 /// What each server makes of the adapter of `checkpoint`, as a table.

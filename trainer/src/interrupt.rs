@@ -85,6 +85,14 @@ impl Interrupt {
         interrupt
     }
 
+    /// Whether a signal has come, which counts as answered from now on: the work that it ended goes on
+    /// with something else.
+    pub fn take(&self) -> bool {
+        SIGNALS.number.store(0, Ordering::Relaxed);
+        SIGNALS.ends_at_once.store(false, Ordering::Relaxed);
+        SIGNALS.has_come.swap(false, Ordering::Relaxed)
+    }
+
     /// Whether a signal has come.
     pub fn is_set(&self) -> bool {
         SIGNALS.has_come.load(Ordering::Relaxed)

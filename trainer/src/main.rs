@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
@@ -50,15 +49,13 @@ fn run() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(|| BetweenBars)
         // It would be printed to where nothing can be printed, and panic.
-        .log_internal_errors(false);
-    if std::io::stderr().is_terminal() {
-        // Who looks on knows the time, and 80 columns are few.
-        log.without_time().with_target(false).init();
-    } else {
-        log.init();
-    }
+        .log_internal_errors(false)
+        // Other lines have neither, and 80 columns are few.
+        .without_time()
+        .with_target(false);
+    log.with_ansi(std::io::stderr().is_terminal()).init();
     process::survive_file_limit();
-    match commands::run(Cli::parse()) {
+    match commands::run(Cli::of_process()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);

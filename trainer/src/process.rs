@@ -22,7 +22,8 @@ pub fn rss_bytes() -> Option<u64> {
 }
 
 /// Memory that a new process can have without swapping, in bytes; `None` where the system does not
-/// tell. A limit of the process's control group counts, less what cannot be given up of it.
+/// tell. A limit of the process's control group counts, less what cannot be given up of it, and one of
+/// its address space (`ulimit -v`), less what it has of that.
 pub fn available_memory_bytes() -> Option<u64> {
     let of_machine = kibibytes("/proc/meminfo", "MemAvailable:");
     let limit: Option<u64> = read_to_string("/sys/fs/cgroup/memory.max")
@@ -35,7 +36,22 @@ pub fn available_memory_bytes() -> Option<u64> {
     let of_group = limit
         .zip(anonymous)
         .map(|(limit, used)| limit.saturating_sub(used));
-    [of_machine, of_group].into_iter().flatten().min()
+    let of_space = address_space_left();
+    [of_machine, of_group, of_space].into_iter().flatten().min()
+}
+
+/// Bytes that this process may still map, where that is limited.
+#[cfg(unix)]
+fn address_space_left() -> Option<u64> {
+    let most = getrlimit(Resource::As).current?;
+    let mapped = kibibytes("/proc/self/status", "VmSize:").unwrap_or_default();
+    Some(most.saturating_sub(mapped))
+}
+
+/// Nothing where there is no such limit.
+#[cfg(not(unix))]
+fn address_space_left() -> Option<u64> {
+    None
 }
 
 /// The line `key` of a file of the proc file system, which counts in kibibytes, in bytes.

@@ -13,6 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tooltune_hub::Event;
 use tooltune_rows::regular_file;
 
+use crate::terminal_table::laid_out;
+
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
@@ -47,7 +49,8 @@ pub fn columns() -> usize {
     width.filter(|width| *width > 0).unwrap_or(COLUMNS)
 }
 
-/// A text for `output`: on a terminal in lines that fit, broken between words, else as it is.
+/// A text for `output`: on a terminal in lines that fit, broken between words, and with its Markdown
+/// tables laid out; else as it is.
 pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str> {
     if !output.is_terminal() {
         return text.into();
@@ -57,7 +60,7 @@ pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str>
         .break_words(false)
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options).into()
+    laid_out(text, columns(), |line| textwrap::fill(line, &options)).into()
 }
 
 /// Runs `write`, which writes to the terminal, while no bar is in its way.
@@ -75,6 +78,14 @@ pub fn print(line: &str) {
         let line = fitting_text(line, &stderr);
         let _ = writeln!(stderr, "{line}");
     });
+}
+
+/// So many of something, whose name takes an s where there are several.
+pub(crate) fn counted(n: usize, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
 }
 
 /// Standard error between the bars, for what writes whole lines.
@@ -287,7 +298,7 @@ impl Fetching {
     pub fn summary(&self) -> Option<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, megabytes) = (state.n_files, state.bytes as f64 / 1e6);
-        (n > 0).then(|| format!("{n} files, {megabytes:.1} MB"))
+        (n > 0).then(|| format!("{}, {megabytes:.1} MB", counted(n, "file")))
     }
 }
 
@@ -363,7 +374,7 @@ pub struct RowsProgress {
 
 impl RowsProgress {
     /// Begins the view of rows, one on each line of `files`; without files their number is not known.
-    pub fn begin(files: &[PathBuf]) -> Self {
+    pub fn begin<'f>(files: impl IntoIterator<Item = &'f PathBuf>) -> Self {
         let started = Instant::now();
         let is_terminal = io::stderr().is_terminal();
         let first_sign = if is_terminal {
@@ -373,7 +384,7 @@ impl RowsProgress {
         };
         Self {
             is_terminal,
-            files: files.to_vec(),
+            files: files.into_iter().cloned().collect(),
             bar: None,
             n_rows: 0,
             started,
@@ -411,11 +422,15 @@ impl RowsProgress {
         }
         self.next_sign = now + ROWS_LINE_EVERY;
         let seconds = now.duration_since(self.started).as_secs();
-        Some(format!("{} rows prepared in {seconds} s", self.n_rows))
+        Some(format!(
+            "{} prepared in {seconds} s",
+            counted(self.n_rows as usize, "row")
+        ))
     }
 }
 
-/// The lines of files, unless they are too large or cannot be read, which their reader says.
+/// The lines of files, unless they are no JSON Lines, too large or cannot be read, which their reader
+/// says.
 fn n_lines(files: &[PathBuf]) -> Option<u64> {
     let mut n = 0;
     let mut n_bytes = 0;
@@ -426,11 +441,16 @@ fn n_lines(files: &[PathBuf]) -> Option<u64> {
             return None;
         }
         let mut buffer = [0; 1 << 16];
+        let mut is_first = true;
         loop {
             let length = io::Read::read(&mut file, &mut buffer).ok()?;
             if length == 0 {
                 break;
             }
+            if is_first && buffer[0] != b'{' {
+                return None;
+            }
+            is_first = false;
             n += buffer[..length]
                 .iter()
                 .filter(|&&byte| byte == b'\n')

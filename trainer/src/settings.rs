@@ -14,22 +14,8 @@ use tooltune_rows::text::{self, ChatTemplate, MaskConfig, PrepareOptions, SlotPr
 use crate::config::{self, Config};
 use crate::error::Error;
 use crate::models::minilm::EmbeddingHead;
-use crate::optim::LearningRateSchedule;
+use crate::optim::{EmbeddingNoise, LearningRateSchedule};
 use crate::retriever::{Direction, InfoNce};
-
-/// The format of the rows; `None` for trajectories, which are expanded to rows, and where it is not
-/// known because the files of the config are not here.
-pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
-    match format {
-        config::DataFormat::Slot => Some(text::DataFormat::Slot),
-        config::DataFormat::PromptCompletion => Some(text::DataFormat::PromptCompletion),
-        config::DataFormat::Messages => Some(text::DataFormat::Messages),
-        config::DataFormat::ShareGpt => Some(text::DataFormat::ShareGpt),
-        config::DataFormat::Alpaca => Some(text::DataFormat::Alpaca),
-        config::DataFormat::Xlam => Some(text::DataFormat::Xlam),
-        config::DataFormat::Goat | config::DataFormat::Auto => None,
-    }
-}
 
 /// How SLOT rows are asked.
 ///
@@ -213,6 +199,16 @@ pub fn adamw(config: &config::TrainConfig) -> AdamW {
         eps: config.adam_epsilon,
         weight_decay: config.weight_decay,
     }
+}
+
+/// The noise on the embeddings of a micro-batch of optimizer step `step`, if there is any.
+pub fn embedding_noise(
+    config: &config::TrainConfig,
+    step: u64,
+    micro_batch: usize,
+) -> Option<EmbeddingNoise> {
+    let alpha = config.neftune_noise_alpha?;
+    Some(EmbeddingNoise::new(alpha, config.seed, step, micro_batch))
 }
 
 /// The schedule of a retriever that learns for `total_steps`.

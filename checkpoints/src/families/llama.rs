@@ -12,7 +12,10 @@ pub const LLAMA: Family = Family {
 };
 
 /// What GGUF files of the architecture say, those of Mistral too.
-pub(super) const GGUF: GgufRules = GGUF_LIKE_LLAMA;
+pub(super) const GGUF: GgufRules = GgufRules {
+    written_from_config: true,
+    ..GGUF_LIKE_LLAMA
+};
 
 /// Modules outside the blocks, which most families have.
 pub(super) const OUTER: [ModuleName; 3] = [

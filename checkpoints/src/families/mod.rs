@@ -212,6 +212,9 @@ pub struct GgufRules {
     pub architecture: &'static str,
     /// How llama.cpp orders rows of query and key projections.
     pub head_rows: HeadRows,
+    /// Whether a folder of the family becomes a file by other names and another order of rows alone, so
+    /// that one can be written from it.
+    pub written_from_config: bool,
     /// Modules outside the blocks.
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
@@ -227,6 +230,7 @@ pub struct GgufRules {
 const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     architecture: "llama",
     head_rows: HeadRows::HalvesInterleaved,
+    written_from_config: false,
     outer: &llama::OUTER,
     in_block: &llama::IN_BLOCK,
     norm_offset: 0.0,

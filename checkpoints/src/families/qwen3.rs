@@ -24,6 +24,7 @@ pub const QWEN3: Family = Family {
         architecture: "qwen3",
         head_rows: HeadRows::AsIs,
         in_block: &IN_BLOCK,
+        written_from_config: true,
         ..GGUF_LIKE_LLAMA
     },
 };

@@ -7,8 +7,10 @@
 
 mod companions;
 mod delta;
+mod gguf;
 
 pub use companions::tokenizer_files;
+pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, save_merged_gguf, save_ollama};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -16,6 +16,13 @@ const MODEL_LAYERS: usize = 1 << 16;
 /// The config as `transformers` would have written it.
 pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
+    let kind = "general.type";
+    if metadata.text(kind)? == Some("adapter") {
+        let problem = "is \"adapter\": this is a LoRA adapter for llama.cpp, which loads it beside its \
+                       base (--lora), and no model; name the base, or for the adapter the run or the \
+                       folder of PEFT that it came from";
+        return Err(CheckpointError::field(metadata.path(), kind, problem));
+    }
     let family = family(metadata)?;
     let architecture = family.gguf.architecture;
     gguf_keys::refuse_unknown(metadata, family)?;

@@ -191,3 +191,20 @@ fn llama3_divisor(frequency: f64, factor: f64) -> f64 {
     let smooth = (LLAMA3_ORIGINAL_CONTEXT / wavelength - LLAMA3_LOW_FREQ_FACTOR) / span;
     1.0 / ((1.0 - smooth) / factor + smooth)
 }
+
+/// The divisors of a `rope_scaling` of type llama3, which GGUF keeps as a tensor, highest frequency
+/// first; `None` if it has other settings than every published model.
+pub(crate) fn llama3_divisors(scaling: &Value, theta: f64, head_dim: u64) -> Option<Vec<f32>> {
+    let is = |key: &str, value: f64| scaling[key].as_f64() == Some(value);
+    let is_published = is("low_freq_factor", LLAMA3_LOW_FREQ_FACTOR)
+        && is("high_freq_factor", LLAMA3_HIGH_FREQ_FACTOR)
+        && is("original_max_position_embeddings", LLAMA3_ORIGINAL_CONTEXT);
+    let factor = scaling["factor"].as_f64().filter(|_| is_published)?;
+    let n = head_dim / 2;
+    let frequency = |i: u64| theta.powf(-(i as f64) / n as f64);
+    Some(
+        (0..n)
+            .map(|i| llama3_divisor(frequency(i), factor) as f32)
+            .collect(),
+    )
+}

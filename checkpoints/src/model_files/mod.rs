@@ -16,6 +16,7 @@ pub(crate) mod text_part;
 mod tokenizer_class;
 mod tokenizer_files;
 
+pub(crate) use gguf_rope::llama3_divisors;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -126,6 +127,11 @@ pub struct GgufVocabulary {
 }
 
 impl ModelFiles {
+    /// Whether the weights are those of a GGUF file.
+    pub fn is_gguf(&self) -> bool {
+        self.weights.is_gguf()
+    }
+
     /// Opens a Hugging Face directory, a `.gguf` file, or a directory that holds one.
     ///
     /// Reads headers and the small text files; of the tensors only a head that a config ties to the

@@ -44,6 +44,18 @@ fn open_gguf(gguf: GgufWriter) -> Result<ModelFiles, CheckpointError> {
 }
 
 #[test]
+fn an_adapter_for_llama_cpp_is_told_for_what_it_is() {
+    let adapter = GgufWriter::new()
+        .text("general.type", "adapter")
+        .text("general.architecture", "llama");
+    let said = open_gguf(adapter).unwrap_err().to_string();
+    assert!(
+        said.contains("this is a LoRA adapter for llama.cpp"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_gguf_file_gives_config_vocabulary_template_and_stop_ids() {
     let model = ModelFiles::open(&fixture("tiny_llama.gguf")).unwrap();
     assert_eq!(

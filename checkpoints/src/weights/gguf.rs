@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use super::encoding::{Format, GGUF_READ};
@@ -20,7 +21,7 @@ pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// Which kind of model a file holds, or an adapter is for.
 pub(crate) const ARCHITECTURE: &str = "general.architecture";
 /// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
-const ROPE_FREQS: &str = "rope_freqs.weight";
+pub(crate) const ROPE_FREQS: &str = "rope_freqs.weight";
 /// The same for texts within the context of pre-training, and for longer ones.
 const SHORT_FACTORS: &str = "rope_factors_short.weight";
 const LONG_FACTORS: &str = "rope_factors_long.weight";
@@ -41,11 +42,19 @@ pub(super) struct GgufTensor {
     n_bytes: u64,
 }
 
+/// Where an entry of the metadata stands in its file, key, type and value.
+#[derive(Debug)]
+struct EntryPlace {
+    key: String,
+    bytes: Range<u64>,
+}
+
 /// A GGUF file whose header was read and checked.
 #[derive(Debug)]
 pub(crate) struct GgufFile {
     pub(super) source: SourceFile,
     pub(crate) metadata: GgufMetadata,
+    entries: Vec<EntryPlace>,
     pub(super) tensors: Vec<GgufTensor>,
     /// Where the last tensor ends, with the padding behind it.
     end: u64,
@@ -62,11 +71,16 @@ impl GgufFile {
             n_items: 0,
         };
         let (n_tensors, n_entries) = header.counts()?;
-        let mut entries = BTreeMap::new();
+        let (mut entries, mut places) = (BTreeMap::new(), Vec::new());
         for _ in 0..n_entries {
+            let start = header.at;
             let key = header.text("a metadata key")?;
             let kind = header.u32("a metadata type")?;
             let value = header.value(kind, &key, 0)?;
+            places.push(EntryPlace {
+                key: key.clone(),
+                bytes: start..header.at,
+            });
             if entries.insert(key.clone(), value).is_some() {
                 return Err(CheckpointError::malformed(
                     path,
@@ -92,6 +106,7 @@ impl GgufFile {
         let end = last.checked_next_multiple_of(alignment).unwrap_or(last);
         Ok(GgufFile {
             metadata,
+            entries: places,
             tensors,
             end: end.min(source.len()),
             source,
@@ -133,6 +148,19 @@ impl GgufFile {
             shape: tensor.shape.clone(),
             values,
         }))
+    }
+
+    /// Each entry of the metadata as it stands in the file, in its order: the key, and the bytes of key,
+    /// type and value.
+    pub(crate) fn raw_entries(
+        &self,
+    ) -> impl Iterator<Item = Result<(&str, Vec<u8>), CheckpointError>> {
+        self.entries.iter().map(|place| {
+            let n_bytes = (place.bytes.end - place.bytes.start) as usize;
+            let mut bytes = vec![0; n_bytes];
+            self.source.read_at(place.bytes.start, &mut bytes)?;
+            Ok((place.key.as_str(), bytes))
+        })
     }
 
     /// The divisors of rotary frequencies, highest frequency first, if the file has any.

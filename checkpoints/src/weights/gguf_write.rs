@@ -42,6 +42,42 @@ impl GgufHeader {
         self.entry(key, 8, &text_bytes(value));
     }
 
+    pub(crate) fn u32(&mut self, key: &str, value: u32) {
+        self.entry(key, 4, &value.to_le_bytes());
+    }
+
+    pub(crate) fn bool(&mut self, key: &str, value: bool) {
+        self.entry(key, 7, &[u8::from(value)]);
+    }
+
+    pub(crate) fn texts<T: AsRef<str>>(&mut self, key: &str, values: &[T]) {
+        let bytes = values.iter().flat_map(|value| text_bytes(value.as_ref()));
+        self.array(key, 8, values.len(), bytes);
+    }
+
+    pub(crate) fn i32s(&mut self, key: &str, values: &[i32]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        self.array(key, 5, values.len(), bytes);
+    }
+
+    pub(crate) fn f32s(&mut self, key: &str, values: &[f32]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        self.array(key, 6, values.len(), bytes);
+    }
+
+    fn array(&mut self, key: &str, kind: u32, n: usize, items: impl Iterator<Item = u8>) {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend((n as u64).to_le_bytes());
+        bytes.extend(items);
+        self.entry(key, 9, &bytes);
+    }
+
+    /// Adds an entry as it stands in another file: key, type and value.
+    pub(crate) fn raw(&mut self, entry: &[u8]) {
+        self.entries.extend(entry);
+        self.n_entries += 1;
+    }
+
     /// Adds a tensor of floating-point numbers; `None` if its size does not fit an address space.
     pub(crate) fn tensor(&mut self, new: &NewTensor) -> Option<()> {
         let shape: Vec<u64> = new.shape.iter().map(|&dim| dim as u64).collect();
@@ -94,18 +130,4 @@ pub(crate) fn padding(length: u64) -> &'static [u8] {
     const ZEROS: [u8; DEFAULT_ALIGNMENT as usize] = [0; DEFAULT_ALIGNMENT as usize];
     let n = (DEFAULT_ALIGNMENT - length % DEFAULT_ALIGNMENT) % DEFAULT_ALIGNMENT;
     &ZEROS[..n as usize]
-}
-
-#[cfg(test)]
-impl GgufHeader {
-    pub(crate) fn u32(&mut self, key: &str, value: u32) {
-        self.entry(key, 4, &value.to_le_bytes());
-    }
-
-    pub(crate) fn texts(&mut self, key: &str, values: &[&str]) {
-        let mut bytes = 8_u32.to_le_bytes().to_vec();
-        bytes.extend((values.len() as u64).to_le_bytes());
-        bytes.extend(values.iter().flat_map(|value| text_bytes(value)));
-        self.entry(key, 9, &bytes);
-    }
 }

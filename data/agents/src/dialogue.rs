@@ -61,10 +61,7 @@ pub fn dialogue_prompt(
 }
 
 fn shown(call: &GoldCall, limits: &AgentLimits) -> ShownCall {
-    let result = CallResult {
-        output: call.output.clone(),
-        exception: call.exception.clone(),
-    };
+    let result = CallResult::of(call.output.clone(), call.exception.clone());
     let arguments = call.arguments.clone().unwrap_or_default();
     ShownCall::of_call(&call.name, &arguments, shown_result(&result, limits))
 }

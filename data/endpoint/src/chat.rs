@@ -325,7 +325,7 @@ impl ChatEndpoint {
             }
         };
         let fault = match self.client.send_unless(request, timeout, is_stopped) {
-            Ok(reply) => return self.read(&reply),
+            Ok(reply) => return self.read(reply),
             Err(fault) => fault,
         };
         let kind = match fault {
@@ -339,10 +339,13 @@ impl ChatEndpoint {
         Attempt::Again(kind, self.blots.blot(fault.to_string()), None)
     }
 
-    fn read(&self, reply: &HttpReply) -> Attempt {
+    fn read(&self, mut reply: HttpReply) -> Attempt {
         let first_bad = std::str::from_utf8(&reply.body).err();
         let first_bad = first_bad.map(|error| error.valid_up_to());
-        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        // Taken and not copied: many replies may be read at once, and each may be long.
+        let body = String::from_utf8(std::mem::take(&mut reply.body));
+        let body = body.unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned());
+        let n_bytes = body.len();
         let body = self.blots.blot(body);
         let status = reply.status.as_u16();
         let said = match excerpt(&body) {
@@ -378,8 +381,7 @@ impl ChatEndpoint {
             })
         };
         if reply.is_cut {
-            let limit = reply.body.len();
-            let reason = format!("with more than {limit} bytes, the most that is read, {said}");
+            let reason = format!("with more than {n_bytes} bytes, the most that is read, {said}");
             return no_protocol(FaultKind::NoCompletion, reason);
         }
         if let Some(place) = first_bad {

@@ -25,6 +25,7 @@ pub mod http;
 mod mcp;
 mod options;
 mod pool;
+mod toolbench;
 mod waits;
 mod wire;
 
@@ -41,3 +42,4 @@ pub use fault::{Concern, FaultKind, Tolerance};
 pub use mcp::{McpClient, McpError, McpExecutor, McpOptions};
 pub use options::{ChatOptions, EndpointOptions, OptionNames};
 pub use pool::{MAX_CONCURRENCY, Watched, in_parallel};
+pub use toolbench::{ToolBenchExecutor, ToolBenchOptions};

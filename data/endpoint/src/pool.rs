@@ -33,8 +33,9 @@ pub fn in_parallel<T: Sync, R: Send>(
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let n_workers = concurrency.clamp(1, MAX_CONCURRENCY).min(items.len());
     let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-    // A worker begins nothing before the caller has taken its last result: where a few results say that
-    // the rest is in vain, no more than `n_workers` further ones are begun.
+    // A worker begins nothing before the caller is done with its last result: where a few results say
+    // that the rest is in vain, no more than `n_workers` further ones are begun, and where the process
+    // dies, no more than `n_workers` are lost that the caller has not kept.
     let (sender, receiver) = sync_channel(0);
     std::thread::scope(|scope| {
         let mut n_started = 0;
@@ -45,7 +46,11 @@ pub fn in_parallel<T: Sync, R: Send>(
                 while !is_stopped.load(Ordering::Relaxed) {
                     let idx = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(idx) else { break };
-                    if sender.send((idx, work(item, is_stopped))).is_err() {
+                    let (done_with, is_done_with) = sync_channel(1);
+                    let result = work(item, is_stopped);
+                    if sender.send((idx, result, done_with)).is_err()
+                        || is_done_with.recv().is_err()
+                    {
                         break;
                     }
                 }
@@ -73,18 +78,21 @@ pub fn in_parallel<T: Sync, R: Send>(
         let mut n_done = 0;
         let mut is_watched = true;
         loop {
-            let latest = match receiver.recv_timeout(TICK) {
-                Ok((idx, result)) => {
+            let (latest, done_with) = match receiver.recv_timeout(TICK) {
+                Ok((idx, result, done_with)) => {
                     n_done += 1;
-                    Some(results[idx].insert(result))
+                    (Some(&*results[idx].insert(result)), Some(done_with))
                 }
-                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Timeout) => (None, None),
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let latest = latest.map(|result| &*result);
             if is_watched && !watch(Watched { n_done, latest }) {
                 is_watched = false;
                 is_stopped.store(true, Ordering::Relaxed);
+            }
+            if let Some(done_with) = done_with {
+                // The worker waits for it.
+                let _ = done_with.send(());
             }
         }
     });
@@ -127,6 +135,25 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), 3);
         assert!(in_parallel(&[], 3, &mut |_| true, work).is_empty());
         assert_eq!(in_parallel(&items[..2], 0, &mut |_| true, work).len(), 2);
+    }
+
+    #[test]
+    fn a_worker_begins_nothing_before_its_last_result_is_kept() {
+        let (n_begun, n_kept) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let items: Vec<usize> = (0..60).collect();
+        let mut most = 0;
+        let mut watch = |watched: Watched<'_, ()>| {
+            if watched.latest.is_some() {
+                std::thread::sleep(Duration::from_millis(2));
+                most = most.max(n_begun.load(Ordering::SeqCst) - n_kept.load(Ordering::SeqCst));
+                n_kept.fetch_add(1, Ordering::SeqCst);
+            }
+            true
+        };
+        in_parallel(&items, 4, &mut watch, |_, _| {
+            n_begun.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(most, 4);
     }
 
     #[test]

@@ -15,6 +15,7 @@ const API: &str = "api";
 /// What a report counts calls by.
 const CALLS: &str = "calls of APIs";
 const FAILED: &str = "calls of APIs that failed";
+const UNANSWERED: &str = "calls of APIs that nothing answered, or a server that was busy";
 
 /// A call of an API.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,15 +37,20 @@ impl ApiCall {
     }
 }
 
-/// Which calls a stage has needed, and whether they failed.
+/// Which calls a stage has needed, and whether they failed and were answered.
 #[derive(Debug, Default)]
-pub(crate) struct NeededCalls(BTreeMap<String, bool>);
+pub(crate) struct NeededCalls(BTreeMap<String, (bool, bool)>);
 
 impl NeededCalls {
     /// What a report says of them.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
-        let n_failed = self.0.values().filter(|is_failure| **is_failure).count();
-        let counts = [(CALLS, self.0.len()), (FAILED, n_failed)];
+        let n_failed = self.0.values().filter(|call| call.0).count();
+        let n_unanswered = self.0.values().filter(|call| call.1).count();
+        let counts = [
+            (CALLS, self.0.len()),
+            (FAILED, n_failed),
+            (UNANSWERED, n_unanswered),
+        ];
         let counts = counts.into_iter().filter(|(_, n)| *n > 0);
         counts.map(|(what, n)| (what.to_owned(), n)).collect()
     }
@@ -82,21 +88,31 @@ impl Run<'_> {
                     self.may_call(stage, n_made, calls.len() - n_done)?;
                     self.go_on(&progress)?;
                     let result = executor.call(&call.name, &call.arguments);
+                    if let Some(fault) = executor.fault() {
+                        return Err(PipelineError::Usage(fault));
+                    }
                     // A wait that a signal has ended is no answer.
                     if result.is_failure() {
                         self.go_on(&progress)?;
                     }
                     n_made += 1;
-                    let made = json!({"output": result.output, "exception": result.exception});
+                    let mut made = json!({"output": result.output, "exception": result.exception});
+                    if result.is_unanswered {
+                        made["is_unanswered"] = true.into();
+                    }
                     self.once(API, &call.name, &request, || Ok(made))?
                 }
             };
             let result = CallResult {
-                exception: made["exception"].as_str().map(str::to_owned),
-                output: made["output"].clone(),
+                is_unanswered: made["is_unanswered"] == true,
+                ..CallResult::of(
+                    made["output"].clone(),
+                    made["exception"].as_str().map(str::to_owned),
+                )
             };
             let needed = self.needed_calls.entry(stage).or_default();
-            needed.0.insert(call.shown(), result.is_failure());
+            let became = (result.is_failure(), result.is_unanswered);
+            needed.0.insert(call.shown(), became);
             results.push(result);
         }
         Ok(results)

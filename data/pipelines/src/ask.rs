@@ -24,6 +24,9 @@ pub const UNREADABLE: &str = "the reply cannot be read";
 /// Why something is dropped whose request has no reply.
 pub const NO_REPLY: &str = "no reply";
 
+/// Requests that are handed over at once, each of them copied for that.
+const MOST_AT_ONCE: usize = 16_384;
+
 /// Characters of a digest in a key: enough to tell the requests of one item apart.
 const KEY_CHARS: usize = 16;
 
@@ -299,7 +302,7 @@ impl Run<'_> {
     ) -> Result<(), PipelineError> {
         let mut left = left;
         while !left.is_empty() {
-            let n = self.affordable(stage, requests, left)?;
+            let n = self.affordable(stage, requests, left)?.min(MOST_AT_ONCE);
             let (now, later) = left.split_at(n);
             self.send(stage, requests, now, held)?;
             left = later;

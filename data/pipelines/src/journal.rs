@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub struct Journal {
     path: PathBuf,
     /// Where entries go; none for one that is only looked at.
     file: Option<File>,
+    /// Bytes of its whole lines.
+    n_bytes: u64,
     entries: BTreeMap<String, Entry>,
     n_unsynced: usize,
     synced: Instant,
@@ -90,12 +92,13 @@ impl Journal {
                 .write(&path, &head)
                 .map_err(PipelineError::io(&path, "write"))?;
         }
-        let (mut journal, torn_at) = Self::read(path, settings)?;
+        let (mut journal, is_torn) = Self::read(path, settings)?;
         let file = OpenOptions::new().append(true).open(&journal.path);
         let file = file.map_err(PipelineError::io(&journal.path, "write"))?;
-        if let Some(length) = torn_at {
+        if is_torn {
             // So that the next line begins on its own.
-            let cut = file.set_len(length).and_then(|()| file.sync_data());
+            let cut = file.set_len(journal.n_bytes);
+            let cut = cut.and_then(|()| file.sync_data());
             cut.map_err(PipelineError::io(&journal.path, "write"))?;
         }
         journal.file = Some(file);
@@ -121,6 +124,7 @@ impl Journal {
         Self {
             path,
             file: None,
+            n_bytes: 0,
             entries: BTreeMap::new(),
             n_unsynced: 0,
             synced: Instant::now(),
@@ -128,36 +132,39 @@ impl Journal {
         }
     }
 
-    /// The journal, and where its last line begins if a crash has cut it.
-    fn read(
-        path: PathBuf,
-        settings: &Map<String, Value>,
-    ) -> Result<(Self, Option<u64>), PipelineError> {
-        let mut bytes = Vec::new();
-        regular_file::open(&path)
-            .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(PipelineError::io(&path, "read"))?;
+    /// The journal, and whether a crash has cut off its last line.
+    fn read(path: PathBuf, settings: &Map<String, Value>) -> Result<(Self, bool), PipelineError> {
+        let file = regular_file::open(&path).map_err(PipelineError::io(&path, "read"))?;
+        let mut lines = BufReader::with_capacity(1 << 16, file);
         let mut journal = Self::empty(path);
-        let whole = bytes
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
-        let mut lines = bytes[..whole].split(|byte| *byte == b'\n').enumerate();
-        let head = lines.next().map(|(_, head)| head).unwrap_or_default();
-        let head: Head =
-            serde_json::from_slice(head).map_err(|error| PipelineError::JournalHead {
-                path: journal.path.clone(),
-                reason: error.to_string(),
-            })?;
-        refuse_other_settings(&journal.path, &head.settings, settings)?;
+        let mut line = Vec::new();
         let mut damaged = Vec::new();
-        for (idx, bytes) in lines.filter(|(_, line)| !line.is_empty()) {
-            match Line::read(bytes) {
-                Some(line) => {
-                    journal.entries.insert(line.key, line.entry);
-                }
-                None => damaged.push(idx + 1),
+        let mut number = 0;
+        let mut is_torn;
+        loop {
+            line.clear();
+            let n_bytes = lines.read_until(b'\n', &mut line);
+            let n_bytes = n_bytes.map_err(PipelineError::io(&journal.path, "read"))?;
+            is_torn = n_bytes > 0 && !line.ends_with(b"\n");
+            if n_bytes == 0 || is_torn {
+                break;
             }
+            number += 1;
+            journal.n_bytes += n_bytes as u64;
+            let bytes = line.trim_ascii_end();
+            if number == 1 {
+                journal.read_head(bytes, settings)?;
+            } else if !bytes.is_empty() {
+                match Line::read(bytes) {
+                    Some(line) => {
+                        journal.entries.insert(line.key, line.entry);
+                    }
+                    None => damaged.push(number),
+                }
+            }
+        }
+        if number == 0 {
+            journal.read_head(&[], settings)?;
         }
         if let Some(first) = damaged.first() {
             journal.notes.push(format!(
@@ -167,14 +174,22 @@ impl Journal {
                 damaged.len() + journal.entries.len()
             ));
         }
-        let is_torn = whole < bytes.len();
         if is_torn {
             journal.notes.push(format!(
                 "{}: its last line was cut off; that request is sent again",
                 journal.path.display()
             ));
         }
-        Ok((journal, is_torn.then_some(whole as u64)))
+        Ok((journal, is_torn))
+    }
+
+    fn read_head(&self, bytes: &[u8], settings: &Map<String, Value>) -> Result<(), PipelineError> {
+        let head: Head =
+            serde_json::from_slice(bytes).map_err(|error| PipelineError::JournalHead {
+                path: self.path.clone(),
+                reason: error.to_string(),
+            })?;
+        refuse_other_settings(&self.path, &head.settings, settings)
     }
 
     /// What became of a request, if it has been sent and is done with.
@@ -234,8 +249,12 @@ impl Journal {
             .map_err(PipelineError::io(&self.path, "write"))?;
         bytes.push(b'\n');
         if let Some(file) = &mut self.file {
-            file.write_all(&bytes)
-                .map_err(PipelineError::io(&self.path, "write"))?;
+            if let Err(error) = file.write_all(&bytes) {
+                // A part of a line would damage the next one; the next run cuts off what stays.
+                let _ = file.set_len(self.n_bytes);
+                return Err(PipelineError::io(&self.path, "write")(error));
+            }
+            self.n_bytes += bytes.len() as u64;
         }
         self.entries.insert(key.to_owned(), entry);
         self.n_unsynced += 1;

@@ -26,6 +26,22 @@ use crate::journal::Journal;
 use crate::prompts::Prompts;
 use crate::report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
 
+/// Tokens that a reply may be given; no model writes as many.
+pub(crate) const MAX_TOKENS: usize = 10_000_000;
+
+/// Refuses the number of an option that nothing, or far too much, is asked for with.
+pub(crate) fn check_range(option: &str, given: usize, most: usize) -> Result<(), PipelineError> {
+    if given == 0 {
+        let reason = format!("{option} 0: nothing is asked for; give at least 1");
+        return Err(PipelineError::Usage(reason));
+    }
+    if given > most {
+        let reason = format!("{option} {given}: give at most {most}");
+        return Err(PipelineError::Usage(reason));
+    }
+    Ok(())
+}
+
 /// One stage of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
@@ -301,7 +317,6 @@ impl<'a> Run<'a> {
             requests: RequestCounts::of(&self.journal, stage.name),
             input_sha256,
             sha256: digest_of(&self.dir.join(stage.file))?,
-            ..StageReport::default()
         };
         if let Some(needed) = self.needed_calls.get(stage.name) {
             done.counts.extend(needed.counts());
@@ -391,13 +406,19 @@ pub fn read_items<T: DeserializeOwned>(
 
 fn items_of<T: DeserializeOwned>(path: &Path, stage: Stage) -> Result<Vec<T>, PipelineError> {
     let mut items = Vec::new();
+    let bad = |place, reason| PipelineError::Item {
+        place,
+        reason,
+        stage: stage.name,
+    };
     for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let item = serde_json::from_value(value).map_err(|error| PipelineError::Item {
-            place,
-            reason: error.to_string(),
-            stage: stage.name,
+        let (place, value) = line.map_err(|error| {
+            let path = path.display().to_string();
+            let said = error.to_string();
+            let reason = said.strip_prefix(&format!("{path}:")).unwrap_or(&said);
+            bad(path, reason.to_owned())
         })?;
+        let item = serde_json::from_value(value).map_err(|error| bad(place, error.to_string()))?;
         items.push(item);
     }
     Ok(items)
@@ -425,7 +446,13 @@ pub fn read_report(dir: &Path) -> Result<Report, PipelineError> {
     let path = dir.join(REPORT_FILE);
     let bytes = regular_file::read_if_there(&path, PIPELINE_REPORT_BYTES);
     match bytes.map_err(PipelineError::io(&path, "read"))? {
-        Some(bytes) => serde_json::from_slice(&bytes).map_err(PipelineError::io(&path, "read")),
+        Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+            PipelineError::Usage(format!(
+                "{}: the report of the stages is damaged ({error}); remove it, and the stages are \
+                 made again of the replies that are kept",
+                path.display()
+            ))
+        }),
         None => Ok(Report::default()),
     }
 }

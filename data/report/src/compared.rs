@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::error::ReportError;
 use super::headline::{Headline, of_runs, suites};
-use super::number::{count, estimate};
+use super::number::{beside_ceiling, count, estimate};
 use super::results::{Figure, figures};
 use super::run::{MetricWords, ReportRun, SuiteResult};
 use super::shortened::cell;
@@ -44,7 +44,7 @@ pub struct ResultLine {
     pub words: Option<&'static str>,
     /// Whether the name stands in the line above.
     pub continues: bool,
-    /// `step 0` or `best`; empty for what is of both.
+    /// `step 0`, `best`, `last`, or for the loss `least`; empty for what is of both.
     pub moment: &'static str,
     /// Its value in each run.
     pub cells: Vec<RunCell>,
@@ -73,7 +73,7 @@ impl RunCell {
         };
         let interval = figure.interval;
         Self {
-            value: estimate(figure.value),
+            value: beside_ceiling(figure.value, figure.ceiling),
             interval: interval.map(|(low, high)| [low, high].map(estimate)),
         }
     }
@@ -86,7 +86,8 @@ impl RunCell {
     }
 }
 
-/// Lines runs up: settings that differ, then base and best of every metric.
+/// Lines runs up: settings that differ, then every metric at step 0, at the best and at the last
+/// checkpoint, where that is another one.
 ///
 /// # Errors
 ///
@@ -150,10 +151,17 @@ fn of_suite(
         let pairs = runs.iter().zip(&headlines);
         pairs.map(of_run).collect::<Result<Vec<_>, _>>()
     };
-    let moments = [
+    let mut moments = vec![
         ("step 0", both(|one| one.base.cloned())?),
         ("best", both(|one| one.best.cloned())?),
     ];
+    let ends_elsewhere = |one: &Headline<'_>| {
+        let step = |result: Option<&SuiteResult>| result.and_then(|result| result.step);
+        one.last.is_some() && step(one.last) != step(one.best)
+    };
+    if headlines.iter().flatten().any(ends_elsewhere) {
+        moments.push(("last", both(|one| one.last.cloned())?));
+    }
     let mut names: Vec<&str> = Vec::new();
     for figure in moments
         .iter()
@@ -191,7 +199,40 @@ fn of_suite(
             });
         }
     }
+    if suite == SuiteResult::LOSS {
+        lines.push(least_loss(runs)?);
+    }
     Ok(lines)
+}
+
+/// The least loss of each run, with the step that it was measured at: a checkpoint may be the best by
+/// another metric.
+fn least_loss(runs: &[ReportRun]) -> Result<ResultLine, ReportError> {
+    let mut cells = Vec::with_capacity(runs.len());
+    for run in runs {
+        let mut least: Option<(f64, Option<u64>)> = None;
+        let results = run.suites.iter();
+        for result in results.filter(|result| result.suite == SuiteResult::LOSS) {
+            for figure in figures(run, result)? {
+                let is_less = least.is_none_or(|(value, _)| figure.value < value);
+                if figure.name == SuiteResult::LOSS && is_less {
+                    least = Some((figure.value, result.step));
+                }
+            }
+        }
+        let text = |(value, step): (f64, Option<u64>)| match step {
+            Some(step) => format!("{} (step {})", estimate(value), count(step)),
+            None => estimate(value),
+        };
+        cells.push(RunCell::plain(least.map_or_else(|| DASH.to_owned(), text)));
+    }
+    Ok(ResultLine {
+        name: SuiteResult::LOSS.to_owned(),
+        words: None,
+        continues: true,
+        moment: "least",
+        cells,
+    })
 }
 
 impl RunsTable {

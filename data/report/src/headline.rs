@@ -9,6 +9,8 @@ pub(super) struct Headline<'r> {
     pub(super) base: Option<&'r SuiteResult>,
     /// Of the selected checkpoint, or of the last where none was selected.
     pub(super) best: Option<&'r SuiteResult>,
+    /// Of the last checkpoint within the run.
+    pub(super) last: Option<&'r SuiteResult>,
     /// Whether it was found outside of the run.
     pub(super) is_evaluation: bool,
 }
@@ -30,6 +32,7 @@ pub(super) fn within<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>
     Some(Headline {
         base: of_suite().find(|result| result.step == Some(0)),
         best: selected.or_else(|| of_suite().rfind(|_| best_step.is_none())),
+        last: of_suite().next_back(),
         is_evaluation: false,
     })
 }
@@ -45,6 +48,7 @@ fn outside<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     Some(Headline {
         base,
         best,
+        last: None,
         is_evaluation: true,
     })
 }

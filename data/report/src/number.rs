@@ -128,6 +128,14 @@ pub(super) fn bytes(n: u64) -> String {
     }
 }
 
+/// An estimate, and what the gold itself scores where that is not the best.
+pub(super) fn beside_ceiling(value: f64, ceiling: Option<f64>) -> String {
+    match ceiling {
+        None => estimate(value),
+        Some(ceiling) => format!("{} (the gold {})", estimate(value), estimate(ceiling)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

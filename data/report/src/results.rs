@@ -135,6 +135,8 @@ pub(super) struct Figure {
     pub(super) value: f64,
     /// Ends of its 95 % interval.
     pub(super) interval: Option<(f64, f64)>,
+    /// What the gold itself scores, where that is not the best.
+    pub(super) ceiling: Option<f64>,
 }
 
 /// The metrics of a result over all of its samples; what it counts is none.
@@ -149,11 +151,15 @@ pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figur
     };
     let figure = |measure: &Measure| match measure.entry {
         Entry::Number {
-            value, interval, ..
+            value,
+            interval,
+            ceiling,
+            ..
         } => Some(Figure {
             name: result.metric(&measure.name),
             value,
             interval,
+            ceiling,
         }),
         Entry::Count { .. } | Entry::Text { .. } => None,
     };

@@ -134,7 +134,8 @@ struct Ranking<'s> {
     places: Vec<usize>,
 }
 
-/// All samples in the order in which they first come, and how each result ranks its own.
+/// All samples in the order in which they first come, and how each result ranks those of its own that
+/// are not right.
 fn by_sample(runs: &[ReportRun]) -> (Vec<Shown<'_>>, Vec<Ranking<'_>>) {
     let mut shown: Vec<Shown<'_>> = Vec::new();
     let mut rankings: Vec<Ranking<'_>> = Vec::new();
@@ -159,18 +160,25 @@ fn by_sample(runs: &[ReportRun]) -> (Vec<Shown<'_>>, Vec<Ranking<'_>>) {
         }
         let of_this =
             |one: &&mut Ranking<'_>| (one.suite, one.run, one.result) == (suite, run, result);
+        let place = (!is_right(sample)).then_some(at);
         match rankings.iter_mut().find(of_this) {
-            Some(ranking) => ranking.places.push(at),
+            Some(ranking) => ranking.places.extend(place),
             None => rankings.push(Ranking {
                 suite,
                 run,
                 result,
                 is_base: sample.is_base,
-                places: vec![at],
+                places: place.into_iter().collect(),
             }),
         }
     }
     (shown, rankings)
+}
+
+/// Whether a sample has the best rank that there is; of losses none is.
+fn is_right(sample: &SampleView) -> bool {
+    let rank = sample.rank.as_ref().map_or(0.0, |rank| rank.value);
+    sample.suite != SuiteResult::LOSS && rank >= 1.0
 }
 
 /// The samples of each suite, each once: the worst of every result, then the next of every result.
@@ -330,6 +338,22 @@ mod tests {
         assert_eq!(results, ["", "base"]);
         assert_eq!(shares(&[30, 2, 30]), [9, 2, 9]);
         assert_eq!(shares(&[1, 0]), [1, 0]);
+    }
+
+    /// What a result has right is among the worst of no page.
+    #[test]
+    fn a_sample_that_is_right_is_not_among_the_worst() {
+        let mut one = run(0..3);
+        for (sample, value) in one.samples.iter_mut().zip([0.5, 1.0, 1.0]) {
+            let name = "slot.mean".to_owned();
+            sample.rank = Some(SampleScoreView { name, value });
+        }
+        let found = samples(std::slice::from_ref(&one));
+        let ids: Vec<&str> = found.cards.iter().map(|card| card.id.as_str()).collect();
+        assert_eq!(ids, ["0"]);
+        // A loss of 1 is not.
+        one.samples[1].suite = SuiteResult::LOSS.to_owned();
+        assert_eq!(samples(&[one]).cards.len(), 2);
     }
 
     #[test]

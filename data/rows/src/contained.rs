@@ -16,7 +16,7 @@ thread_local! {
 /// Runs `call`, whose panic is the error: its message.
 ///
 /// What `call` changes must be given up after an error, because it may be half changed.
-pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = panic::take_hook();

@@ -14,7 +14,9 @@
 pub mod batches;
 pub mod budgets;
 mod contained;
+pub mod examples;
 pub mod faults;
+mod in_order;
 pub mod json;
 pub mod json_schema;
 pub mod lines;
@@ -25,4 +27,6 @@ pub mod statistics;
 pub mod text;
 pub mod tools;
 
-pub use read_error::ReadError;
+pub use contained::contained;
+pub use in_order::in_order;
+pub use read_error::{ReadError, refuse_a_folder};

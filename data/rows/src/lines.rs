@@ -3,11 +3,80 @@
 //! A few megabytes of gzip unpack to gigabytes without a line end, and what a process cannot
 //! allocate ends it without a word; so whoever reads a file of others reads it here.
 
-use std::io::{self, BufRead, Read};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
+
 use crate::budgets::LINE_BYTES;
-use crate::read_error::ReadError;
+use crate::read_error::{ReadError, refuse_a_folder};
+use crate::regular_file::{self, STANDARD_INPUT};
+
+/// The records of one file in order, each as the text of a JSON value, whatever form the file has.
+pub trait Records: fmt::Debug + Send {
+    /// The file.
+    fn path(&self) -> &Path;
+
+    /// Where the record stands that was read last, as `file:number`: the line of JSON Lines, else
+    /// the number of the record.
+    fn place(&self) -> String;
+
+    /// Whether there was a record so far, also one that is not given.
+    fn has_any(&self) -> bool;
+
+    /// The next record; none at the end of the file. After an error there may be none, although the
+    /// file has more.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be read, or is not in its form
+    /// - the record is too long
+    fn next_record(&mut self) -> Result<Option<Vec<u8>>, ReadError>;
+}
+
+/// Opens a file of rows as JSON Lines, gzip-compressed or not; the standard input where its name is
+/// [`STANDARD_INPUT`], of which nothing is read before the first record is asked for.
+///
+/// # Errors
+///
+/// - the file cannot be opened, or is a folder
+pub fn open_rows(path: &Path) -> Result<Box<dyn Records>, ReadError> {
+    let reader: Box<dyn BufRead + Send> = if path == Path::new(STANDARD_INPUT) {
+        let input = regular_file::standard_input();
+        let input = input.map_err(|error| ReadError::unreadable_or_cut(path, error))?;
+        Box::new(BufReader::with_capacity(1 << 16, input))
+    } else {
+        refuse_a_folder(path)?;
+        open_text(path)?
+    };
+    Ok(rows_of(path, reader))
+}
+
+/// The rows of JSON Lines that a reader gives; `path` is what errors call it.
+pub fn rows_of(path: &Path, reader: Box<dyn BufRead + Send>) -> Box<dyn Records> {
+    let lines = FileLines::new(path, reader);
+    Box::new(FileLines {
+        are_rows: true,
+        ..lines
+    })
+}
+
+/// Opens a file for reading, decompressed where it begins as gzip does.
+///
+/// # Errors
+///
+/// - the file cannot be opened or read
+pub(crate) fn open_text(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
+    let unreadable = |error| ReadError::unreadable_or_cut(path, error);
+    let file = regular_file::open(path).map_err(unreadable)?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let start = reader.fill_buf().map_err(unreadable)?;
+    if start.starts_with(GZIP) {
+        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))));
+    }
+    Ok(Box::new(reader))
+}
 
 /// A line or a document that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -128,11 +197,9 @@ impl ForeignKind {
         match self {
             Self::Gzip => format!("unpack it, `gunzip < {path} > rows.jsonl`,"),
             Self::Utf16 => format!("convert it, `iconv -f UTF-16 -t UTF-8 {path} > rows.jsonl`,"),
-            Self::Parquet => format!(
-                "convert it, `python3 -c \"import pandas; pandas.read_parquet('{path}').to_json(\
-                 'rows.jsonl', orient='records', lines=True)\"`,"
-            ),
-            Self::JsonArray => format!("convert it, `jq -c '.[]' {path} > rows.jsonl`,"),
+            Self::Parquet | Self::JsonArray => {
+                format!("convert it, `tooltune data convert {path} --output rows.jsonl`,")
+            }
             Self::SpreadJson => format!("convert it, `jq -c . {path} > rows.jsonl`,"),
             Self::Csv(delimiter) => format!(
                 "convert it, `python3 -c \"import csv, json, sys; [print(json.dumps(row)) for row in \
@@ -144,7 +211,7 @@ impl ForeignKind {
 
 impl ForeignFile {
     /// What the file is that begins with `start`, if it is known and no text in UTF-8.
-    pub(crate) fn told_by(start: &[u8], path: &Path) -> Option<Self> {
+    pub fn told_by(start: &[u8], path: &Path) -> Option<Self> {
         let kind = ForeignKind::of_bytes(start)?;
         let path = path.to_owned();
         Some(Self { path, kind })
@@ -237,49 +304,34 @@ fn found(n_bytes: usize, limit: usize) -> Found {
     }
 }
 
-/// The lines of one file in order.
+/// The lines of one file in order; blank ones are passed over.
 pub(crate) struct FileLines<R> {
     path: PathBuf,
     reader: R,
     pub(crate) max_line_bytes: usize,
     line_number: usize,
+    /// Whether the first line must be one of a file of rows.
+    are_rows: bool,
+    has_any: bool,
 }
 
-impl<R> std::fmt::Debug for FileLines<R> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.place())
+impl<R> fmt::Debug for FileLines<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.path.display(), self.line_number)
     }
 }
 
 impl<R> FileLines<R> {
+    /// Any text, a record a line.
     pub(crate) fn new(path: &Path, reader: R) -> Self {
         Self {
             path: path.to_owned(),
             reader,
             max_line_bytes: LINE_BYTES,
             line_number: 0,
+            are_rows: false,
+            has_any: false,
         }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Where the line stands that was read last, as `file:line`.
-    pub(crate) fn place(&self) -> String {
-        format!("{}:{}", self.path.display(), self.line_number)
-    }
-
-    /// Refuses a file of rows whose first line cannot be one; `line` was read last.
-    ///
-    /// # Errors
-    ///
-    /// - it is the first, and that of a JSON array, of JSON over several lines or of CSV
-    pub(crate) fn must_hold_rows(&self, line: &[u8]) -> Result<(), ReadError> {
-        if !self.is_first() {
-            return Ok(());
-        }
-        ForeignFile::told_by_row(line, &self.path).map_or(Ok(()), |foreign| Err(foreign.into()))
     }
 
     /// Whether the line that was read last is the first of the file.
@@ -290,19 +342,10 @@ impl<R> FileLines<R> {
 
 impl<R: BufRead> FileLines<R> {
     /// The next line with its end, without a byte-order mark; none at the end of the file.
-    ///
-    /// # Errors
-    ///
-    /// - the file cannot be read, which `unreadable` makes an error
-    /// - it is no text in UTF-8, as its first bytes say
-    /// - the line is too long
-    pub(crate) fn next_line(
-        &mut self,
-        unreadable: fn(&Path, io::Error) -> ReadError,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    fn next_line(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
         let mut line = Vec::new();
         let found = read_line(&mut self.reader, &mut line, self.max_line_bytes)
-            .map_err(|error| unreadable(&self.path, error))?;
+            .map_err(|error| ReadError::unreadable_or_cut(&self.path, error))?;
         if found == Found::End {
             return Ok(None);
         }
@@ -318,7 +361,39 @@ impl<R: BufRead> FileLines<R> {
         if self.is_first() && line.starts_with(b"\xEF\xBB\xBF") {
             line.drain(..3);
         }
+        if self.are_rows
+            && self.is_first()
+            && let Some(foreign) = ForeignFile::told_by_row(&line, &self.path)
+        {
+            return Err(foreign.into());
+        }
         Ok(Some(line))
+    }
+}
+
+impl<R: BufRead + Send> Records for FileLines<R> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.line_number)
+    }
+
+    fn has_any(&self) -> bool {
+        self.has_any
+    }
+
+    fn next_record(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
+        loop {
+            match self.next_line()? {
+                Some(line) if line.trim_ascii().is_empty() => {}
+                line => {
+                    self.has_any |= line.is_some();
+                    return Ok(line);
+                }
+            }
+        }
     }
 }
 
@@ -350,7 +425,10 @@ mod tests {
             (
                 "[",
                 "a.json",
-                ["is one JSON array", "jq -c '.[]' a.json > rows.jsonl"],
+                [
+                    "is one JSON array",
+                    "tooltune data convert a.json --output rows.jsonl",
+                ],
             ),
             (
                 "  [{\"a\": 1}]",
@@ -393,7 +471,7 @@ mod tests {
         let parquet = ForeignFile::told_by(b"PAR1\x15\x04", Path::new("a.parquet"));
         let told = parquet.map(|file| file.to_string()).unwrap_or_default();
         assert!(told.contains("the file is Parquet, and rows"), "{told}");
-        assert!(told.contains("read_parquet('a.parquet')"), "{told}");
+        assert!(told.contains("`tooltune data convert a.parquet"), "{told}");
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl ReadError {
 /// # Errors
 ///
 /// - the path leads to a folder
-pub(crate) fn refuse_a_folder(path: &Path) -> Result<(), ReadError> {
+pub fn refuse_a_folder(path: &Path) -> Result<(), ReadError> {
     const MAX_NAMES: usize = 5;
     if !path.is_dir() {
         return Ok(());

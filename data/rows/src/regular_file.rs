@@ -12,7 +12,7 @@ use crate::budgets::Limit;
 
 /// What bears the name of a file and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is {kind}, and only a regular file is read; name a file, or remove what is there")]
+#[error("it is {kind}, and a regular file is needed there")]
 pub struct NotRegular {
     kind: &'static str,
 }

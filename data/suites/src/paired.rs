@@ -20,6 +20,24 @@ pub struct SampleScore {
     pub id: String,
     /// Any finite number.
     pub score: f64,
+    /// How much it counts in the mean, such as the calls of a turn; 0 for not at all.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl SampleScore {
+    /// A score that counts as much as any other.
+    pub fn new(id: impl Into<String>, score: f64) -> Self {
+        Self {
+            id: id.into(),
+            score,
+            weight: one(),
+        }
+    }
 }
 
 /// How resamples are drawn.
@@ -54,13 +72,13 @@ pub struct Flip {
 /// What the second system changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairedComparison {
-    /// Number of samples.
+    /// Number of samples that count in either system.
     pub n: usize,
     /// Mean score of the first system.
     pub before: f64,
     /// Mean score of the second system.
     pub after: f64,
-    /// Mean of the second's scores less the first's, with its 95 % interval.
+    /// The second's mean less the first's, with its 95 % interval.
     pub difference: Estimate,
     /// Two-sided: how likely a difference as far from zero is, were there none.
     pub p: f64,
@@ -77,6 +95,12 @@ pub enum PairedError {
     /// There is nothing to compare.
     #[error("there is no sample to compare; give the scores of at least one")]
     NoSamples,
+    /// No sample counts in one of the sets, so that it has no mean.
+    #[error("no sample counts in the {set} scores; there is nothing to compare")]
+    NothingCounts {
+        /// `first` or `second`.
+        set: &'static str,
+    },
     /// There is nothing to draw.
     #[error("n_resamples is 0; give at least 1, better 1000 or more")]
     NoResamples,
@@ -114,7 +138,7 @@ pub enum PairedError {
     },
 }
 
-/// Compares two systems by their scores of the same samples, in any order.
+/// Compares two systems by the means of their scores of the same samples, in any order.
 ///
 /// The interval is the percentile interval of the mean difference. The p value counts resamples
 /// whose difference, centred on zero, is at least as far from zero as the observed one; the
@@ -124,7 +148,8 @@ pub enum PairedError {
 ///
 /// - no samples, or no resamples
 /// - an id that comes twice in a set, or that only one set has
-/// - a score that is not finite
+/// - a score or a weight that is not finite, or a weight below 0
+/// - a set in which no sample counts
 ///
 /// # Source
 ///
@@ -143,31 +168,83 @@ pub fn paired_bootstrap(
     if pairs.is_empty() {
         return Err(PairedError::NoSamples);
     }
-    let n = pairs.len() as f64;
-    let mean = |of: fn(&Flip) -> f64| pairs.iter().map(of).sum::<f64>() / n;
-    let differences: Vec<[f64; 1]> = pairs.iter().map(|pair| [pair.gain()]).collect();
-    let observed = mean(Flip::gain);
-    let resampled: Vec<f64> = resampled_means(&differences, options.n_resamples, options.seed)
-        .into_iter()
-        .map(|[mean]| mean)
-        .collect();
-    let n_as_far = resampled
-        .iter()
-        .filter(|mean| (**mean - observed).abs() >= observed.abs())
-        .count();
-    let flipped = |is: fn(f64) -> bool| -> Vec<Flip> {
-        let flips = pairs.iter().filter(|pair| is(pair.gain()));
-        flips.cloned().collect()
+    let n_as_far = |observed: f64, resampled: &[f64]| {
+        let is_as_far = |mean: &&f64| (**mean - observed).abs() >= observed.abs();
+        resampled.iter().filter(is_as_far).count()
     };
+    let before = mean("first", &pairs, Pair::before)?;
+    let after = mean("second", &pairs, Pair::after)?;
+    let (observed, resampled) = resampled_differences(&pairs, after - before, options);
+    let n_drawn = resampled.len();
+    let flipped = |is: fn(f64) -> bool| -> Vec<Flip> {
+        let both = pairs
+            .iter()
+            .filter(|pair| pair.weights.iter().all(|w| *w > 0.0));
+        let flips = both.filter(|pair| is(pair.flip.gain()));
+        flips.map(|pair| pair.flip.clone()).collect()
+    };
+    let counts = |pair: &&Pair| pair.weights.iter().any(|weight| *weight > 0.0);
     Ok(PairedComparison {
-        n: pairs.len(),
-        before: mean(|pair| pair.before),
-        after: mean(|pair| pair.after),
-        p: (n_as_far + 1) as f64 / (options.n_resamples + 1) as f64,
+        n: pairs.iter().filter(counts).count(),
+        before,
+        after,
+        p: (n_as_far(observed, &resampled) + 1) as f64 / (n_drawn + 1) as f64,
         difference: percentile_interval(observed, resampled),
         won: flipped(|gain| gain > 0.0),
         lost: flipped(|gain| gain < 0.0),
     })
+}
+
+/// Both scores of a sample, and how much each counts.
+struct Pair {
+    flip: Flip,
+    weights: [f64; 2],
+}
+
+impl Pair {
+    /// The first score times its weight, and the weight.
+    fn before(&self) -> [f64; 2] {
+        let weight = self.weights[0];
+        [self.flip.before * weight, weight]
+    }
+
+    /// The same of the second.
+    fn after(&self) -> [f64; 2] {
+        let weight = self.weights[1];
+        [self.flip.after * weight, weight]
+    }
+}
+
+fn mean(set: &'static str, pairs: &[Pair], of: fn(&Pair) -> [f64; 2]) -> Result<f64, PairedError> {
+    let sums = pairs.iter().map(of);
+    let [sum, weight] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+    if weight > 0.0 {
+        Ok(sum / weight)
+    } else {
+        Err(PairedError::NothingCounts { set })
+    }
+}
+
+/// The difference of the means, and that of each resample in which both are there.
+fn resampled_differences(pairs: &[Pair], observed: f64, options: PairedOptions) -> (f64, Vec<f64>) {
+    let draw = |rows: &[[f64; 1]]| resampled_means(rows, options.n_resamples, options.seed);
+    if pairs.iter().all(|pair| pair.weights == [1.0; 2]) {
+        // The mean of the differences, which has fewer roundings.
+        let gains: Vec<[f64; 1]> = pairs.iter().map(|pair| [pair.flip.gain()]).collect();
+        let observed = gains.iter().map(|[gain]| gain).sum::<f64>() / gains.len() as f64;
+        return (
+            observed,
+            draw(&gains).into_iter().map(|[mean]| mean).collect(),
+        );
+    }
+    let sums = |pair: &Pair| {
+        let ([a, b], [c, d]) = (pair.before(), pair.after());
+        [a, b, c, d]
+    };
+    let rows: Vec<[f64; 4]> = pairs.iter().map(sums).collect();
+    let resampled = resampled_means(&rows, options.n_resamples, options.seed).into_iter();
+    let difference = |[a, b, c, d]: [f64; 4]| (b > 0.0 && d > 0.0).then(|| c / d - a / b);
+    (observed, resampled.filter_map(difference).collect())
 }
 
 impl Flip {
@@ -177,16 +254,20 @@ impl Flip {
 }
 
 /// Both scores of each sample, in the order of the first set.
-fn pairs(before: &[SampleScore], after: &[SampleScore]) -> Result<Vec<Flip>, PairedError> {
+fn pairs(before: &[SampleScore], after: &[SampleScore]) -> Result<Vec<Pair>, PairedError> {
     let first = by_id("first", before)?;
     let second = by_id("second", after)?;
     same_samples("first", before, &second)?;
     same_samples("second", after, &first)?;
     let pair = |sample: &SampleScore| {
-        Some(Flip {
-            id: sample.id.clone(),
-            before: sample.score,
-            after: *second.get(sample.id.as_str())?,
+        let other = second.get(sample.id.as_str())?;
+        Some(Pair {
+            flip: Flip {
+                id: sample.id.clone(),
+                before: sample.score,
+                after: other.score,
+            },
+            weights: [sample.weight, other.weight],
         })
     };
     Ok(before.iter().filter_map(pair).collect())
@@ -195,17 +276,22 @@ fn pairs(before: &[SampleScore], after: &[SampleScore]) -> Result<Vec<Flip>, Pai
 fn by_id<'s>(
     set: &'static str,
     scores: &'s [SampleScore],
-) -> Result<HashMap<&'s str, f64>, PairedError> {
+) -> Result<HashMap<&'s str, &'s SampleScore>, PairedError> {
     let mut by_id = HashMap::with_capacity(scores.len());
-    for SampleScore { id, score } in scores {
-        if !score.is_finite() {
+    for sample in scores {
+        let SampleScore { id, score, weight } = sample;
+        if !score.is_finite() || !weight.is_finite() || *weight < 0.0 {
+            let weighed = match weight {
+                1.0 => score.to_string(),
+                weight => format!("{score} with weight {weight}"),
+            };
             return Err(PairedError::NotFinite {
                 set,
                 id: id.clone(),
-                score: score.to_string(),
+                score: weighed,
             });
         }
-        if by_id.insert(id.as_str(), *score).is_some() {
+        if by_id.insert(id.as_str(), sample).is_some() {
             return Err(PairedError::Repeated {
                 set,
                 id: id.clone(),
@@ -218,7 +304,7 @@ fn by_id<'s>(
 fn same_samples(
     present: &'static str,
     scores: &[SampleScore],
-    others: &HashMap<&str, f64>,
+    others: &HashMap<&str, &SampleScore>,
 ) -> Result<(), PairedError> {
     let missing: Vec<&str> = scores
         .iter()
@@ -252,10 +338,7 @@ mod tests {
     use super::*;
 
     fn scores(values: &[f64]) -> Vec<SampleScore> {
-        let named = |(n, score): (usize, &f64)| SampleScore {
-            id: format!("row:{n}"),
-            score: *score,
-        };
+        let named = |(n, score): (usize, &f64)| SampleScore::new(format!("row:{n}"), *score);
         values.iter().enumerate().map(named).collect()
     }
 
@@ -280,6 +363,31 @@ mod tests {
         let same = compared(&before, &before);
         assert_eq!((same.difference, same.p), (Estimate::default(), 1.0));
         assert!(same.won.is_empty() && same.lost.is_empty());
+    }
+
+    #[test]
+    fn weights_make_the_mean_one_of_all_that_samples_hold() {
+        // One turn of four calls and three of one; a turn that counts in the second system alone.
+        let weighed = |scores: [(f64, f64); 5]| -> Vec<SampleScore> {
+            let all = scores.into_iter().enumerate();
+            let sample = |(n, (score, weight)): (usize, (f64, f64))| SampleScore {
+                id: n.to_string(),
+                score,
+                weight,
+            };
+            all.map(sample).collect()
+        };
+        let before = weighed([(0.25, 4.0), (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)]);
+        let after = weighed([(0.75, 4.0), (1.0, 1.0), (1.0, 1.0), (0.0, 1.0), (0.5, 2.0)]);
+        let found = paired_bootstrap(&before, &after, PairedOptions::default()).unwrap();
+        assert_eq!((found.before, found.after), (3.0 / 7.0, 6.0 / 9.0));
+        assert_eq!(found.difference.value, 6.0 / 9.0 - 3.0 / 7.0);
+        assert!(found.difference.low < found.difference.value);
+        assert!(found.difference.high > found.difference.value);
+        assert_eq!((found.n, found.won.len(), found.lost.len()), (5, 2, 1));
+        let nothing = weighed([(0.0, 0.0); 5]);
+        let error = paired_bootstrap(&nothing, &after, PairedOptions::default()).unwrap_err();
+        assert_eq!(error, PairedError::NothingCounts { set: "first" });
     }
 
     #[test]

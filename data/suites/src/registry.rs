@@ -12,6 +12,7 @@ use tooltune_rows::statistics::{FileStatistics, TokenCount};
 
 use super::bootstrap::indicator;
 use super::operations::Operation;
+use super::paired::SampleScore;
 use super::{calls, goat, nestful, retrieval, slot, toolqa};
 
 /// What everything but the suite itself has to know of a suite.
@@ -224,6 +225,8 @@ pub struct SampleMeasure {
     pub greater_is_better: bool,
     /// Where a line has it.
     source: ScoreSource,
+    /// How much the line counts in the metric; all the same without it.
+    weight: Option<fn(&Value) -> Option<f64>>,
 }
 
 /// Where a line has a score.
@@ -257,6 +260,7 @@ pub(crate) const fn more(key: &'static str) -> SampleMeasure {
         key,
         greater_is_better: true,
         source: ScoreSource::Field(key),
+        weight: None,
     }
 }
 
@@ -266,6 +270,7 @@ pub(crate) const fn less(key: &'static str) -> SampleMeasure {
         key,
         greater_is_better: false,
         source: ScoreSource::Field(key),
+        weight: None,
     }
 }
 
@@ -280,6 +285,26 @@ impl SampleMeasure {
     pub(crate) const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
         self.source = ScoreSource::Computed(computed);
         self
+    }
+
+    /// Counts by this number of the line, as a turn does by its calls.
+    pub(crate) const fn weighed(mut self, weight: fn(&Value) -> Option<f64>) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// What a sample adds to the metric; none where it does not count.
+    pub fn score(&self, id: &str, line: &Value) -> Option<SampleScore> {
+        let Some(weight) = self.weight else {
+            return Some(SampleScore::new(id, self.value(line)?));
+        };
+        // It may count in the other system.
+        let score = self.value(line);
+        Some(SampleScore {
+            id: id.to_owned(),
+            weight: score.and_then(|_| weight(line)).unwrap_or(0.0),
+            score: score.unwrap_or(0.0),
+        })
     }
 
     /// The score of a line; none where its sample has none, as without a judge.

@@ -22,15 +22,18 @@ const TASK: usize = 1 << 15;
 /// Elements that stay in the nearest cache between their copy and their update.
 const NEAR: usize = 1 << 11;
 
-/// Parameters, gradient and moments, `[p]`, to new parameters and moments.
+/// Parameters, gradient and moments, `[p]`, to new parameters and moments; `scales` multiply the
+/// learning rate of each parameter.
 pub(super) fn update(
     numbers: Numbers,
     [mut parameters, gradient, first, second]: [FlexTensor; 4],
+    scales: Option<&FlexTensor>,
 ) -> [FlexTensor; 3] {
     let [mut first, mut second] = [first, second].map(owned::<f32>);
     let pass = Pass {
         numbers,
         gradient: floats(&gradient),
+        scales: scales.map(floats),
         moments: [&mut first, &mut second].map(|x| Shared::new(f32::storage_mut(x))),
     };
     if is_own(&parameters) {
@@ -51,6 +54,7 @@ pub(super) fn update(
 struct Pass<'a> {
     numbers: Numbers,
     gradient: &'a [f32],
+    scales: Option<&'a [f32]>,
     moments: [Shared<'a>; 2],
 }
 
@@ -73,7 +77,14 @@ impl Pass<'_> {
                     let to = to.assume_init_mut();
                     let [first, second] = [0, 1].map(|i| self.moments[i].slice(start, len));
                     let gradient = &self.gradient[start..start + len];
-                    update_part(self.numbers, gradient, [to, first, second]);
+                    let changed = [to, first, second];
+                    match self.scales {
+                        None => update_part(self.numbers, gradient, changed),
+                        Some(scales) => {
+                            let scales = &scales[start..start + len];
+                            update_scaled_part(self.numbers, [gradient, scales], changed);
+                        }
+                    }
                 }
             }
         });
@@ -127,6 +138,26 @@ for_each_isa! {
             second[i] = v;
             let denominator = v.sqrt() * numbers.root_correction + numbers.eps;
             parameters[i] = parameters[i] * numbers.shrink - m / denominator * numbers.step_size;
+        }
+    }
+}
+
+for_each_isa! {
+    /// The same with a rate for each parameter.
+    fn update_scaled_part(numbers: Numbers, read: [&[f32]; 2], changed: [&mut [f32]; 3]) {
+        let n = read[0].len();
+        let [gradient, scales] = read.map(|x| &x[..n]);
+        let [parameters, first, second] = changed.map(|x| &mut x[..n]);
+        for i in 0..n {
+            let g = gradient[i];
+            let m = first[i] * numbers.decay[0] + g * numbers.gain[0];
+            let v = second[i] * numbers.decay[1] + g * g * numbers.gain[1];
+            first[i] = m;
+            second[i] = v;
+            let denominator = v.sqrt() * numbers.root_correction + numbers.eps;
+            let shrink = 1.0 - numbers.decayed * scales[i];
+            let size = numbers.step_size * scales[i];
+            parameters[i] = parameters[i] * shrink - m / denominator * size;
         }
     }
 }

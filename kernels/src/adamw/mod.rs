@@ -59,6 +59,8 @@ struct Numbers {
     /// `[1 - beta1, 1 - beta2]`: a difference in f32 would be off in its fourth digit.
     gain: [f32; 2],
     eps: f32,
+    /// `learning_rate * weight_decay`.
+    decayed: f32,
     /// `1 - learning_rate * weight_decay`.
     shrink: f32,
     /// `learning_rate / (1 - beta1^step)`.
@@ -75,6 +77,7 @@ impl Numbers {
             decay: [adamw.beta1 as f32, adamw.beta2 as f32],
             gain: [(1.0 - adamw.beta1) as f32, (1.0 - adamw.beta2) as f32],
             eps: adamw.eps as f32,
+            decayed: (learning_rate * adamw.weight_decay) as f32,
             shrink: (1.0 - learning_rate * adamw.weight_decay) as f32,
             step_size: (learning_rate / correction(adamw.beta1)) as f32,
             root_correction: correction(adamw.beta2).sqrt().recip() as f32,
@@ -103,20 +106,47 @@ impl AdamW {
         state: &mut AdamWState,
         learning_rate: f64,
     ) -> Tensor<1> {
+        #[cfg(feature = "cube")]
+        {
+            let inputs = [
+                &parameters,
+                &gradient,
+                &state.first_moment,
+                &state.second_moment,
+            ];
+            if inputs.into_iter().all(are_floats_on_gpu) {
+                return cuda::update(self, [parameters, gradient], state, learning_rate);
+            }
+        }
+        self.update_scaled(parameters, gradient, state, learning_rate, None)
+    }
+
+    /// [`update`](Self::update) with a learning rate for each parameter: `learning_rate` times its
+    /// number in `scales`, or times 1 without any. Decay goes by that rate, too.
+    ///
+    /// On a GPU this is made of plain tensor operations.
+    ///
+    /// # Shapes
+    ///
+    /// - `scales`: `[p]`, f32
+    pub fn update_scaled(
+        &self,
+        parameters: Tensor<1>,
+        gradient: Tensor<1>,
+        state: &mut AdamWState,
+        learning_rate: f64,
+        scales: Option<&Tensor<1>>,
+    ) -> Tensor<1> {
+        let served =
+            |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
         let inputs = [
             &parameters,
             &gradient,
             &state.first_moment,
             &state.second_moment,
         ];
-        #[cfg(feature = "cube")]
-        if inputs.into_iter().all(are_floats_on_gpu) {
-            return cuda::update(self, [parameters, gradient], state, learning_rate);
-        }
-        let served =
-            |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
-        if !inputs.into_iter().all(served) {
-            return reference::update(self, parameters, gradient, state, learning_rate);
+        if !inputs.into_iter().chain(scales).all(served) {
+            return reference::update(self, parameters, gradient, state, learning_rate, scales);
         }
         state.step += 1;
         let numbers = Numbers::new(self, state.step, learning_rate);
@@ -124,9 +154,11 @@ impl AdamW {
         let moments = [&mut state.first_moment, &mut state.second_moment]
             .map(|moment| std::mem::replace(moment, gradient.clone()));
         let [first, second] = moments;
-        let taken = [parameters, gradient, first, second]
-            .map(|x| contiguous(x.try_into_primitive::<Flex>().expect("served by the CPU")));
-        let updated = cpu::update(numbers, taken);
+        let primitive =
+            |x: Tensor<1>| contiguous(x.try_into_primitive::<Flex>().expect("served by the CPU"));
+        let taken = [parameters, gradient, first, second].map(primitive);
+        let scales = scales.map(|scales| primitive(scales.clone()));
+        let updated = cpu::update(numbers, taken, scales.as_ref());
         let [parameters, first, second] = updated.map(Tensor::from_primitive::<Flex>);
         (state.first_moment, state.second_moment) = (first, second);
         parameters

@@ -4,13 +4,14 @@ use burn::tensor::Tensor;
 
 use super::{AdamW, AdamWState};
 
-/// The contract is [`AdamW::update`]'s.
+/// The contract is [`AdamW::update_scaled`]'s.
 pub fn update(
     adamw: &AdamW,
     parameters: Tensor<1>,
     gradient: Tensor<1>,
     state: &mut AdamWState,
     learning_rate: f64,
+    scales: Option<&Tensor<1>>,
 ) -> Tensor<1> {
     state.step += 1;
     let m = state.first_moment.clone();
@@ -31,7 +32,17 @@ pub fn update(
         .div_scalar(correction2.sqrt())
         .add_scalar(adamw.eps);
     let update = state.first_moment.clone().div(denominator);
-    parameters
-        .mul_scalar(1.0 - learning_rate * adamw.weight_decay)
-        .sub(update.mul_scalar(learning_rate / correction1))
+    let Some(scales) = scales else {
+        return parameters
+            .mul_scalar(1.0 - learning_rate * adamw.weight_decay)
+            .sub(update.mul_scalar(learning_rate / correction1));
+    };
+    let decayed = scales
+        .clone()
+        .mul_scalar(-learning_rate * adamw.weight_decay);
+    parameters.mul(decayed.add_scalar(1.0)).sub(
+        update
+            .mul(scales.clone())
+            .mul_scalar(learning_rate / correction1),
+    )
 }

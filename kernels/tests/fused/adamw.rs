@@ -17,15 +17,28 @@ const ADAMW: AdamW = AdamW {
 #[test]
 fn updates_agree_with_the_reference() {
     let mut numbers = Numbers::new(51);
-    for n in [1, 7, 1000, 100_003] {
+    for (n, is_scaled) in [
+        (1, false),
+        (7, true),
+        (1000, false),
+        (100_003, false),
+        (100_003, true),
+    ] {
+        let scales = is_scaled.then(|| numbers.tensor([n]).abs().mul_scalar(16.0));
         let start = numbers.tensor([n]);
         let (mut ours, mut expected) = (start.clone(), start.clone());
         let (mut our_state, mut state) = (AdamWState::new(&start), AdamWState::new(&start));
         for step in 1..=4 {
             let gradient = numbers.tensor([n]);
             let rate = 1e-2 / f64::from(step);
-            ours = ADAMW.update(ours, gradient.clone(), &mut our_state, rate);
-            expected = reference::update(&ADAMW, expected, gradient, &mut state, rate);
+            let scales = scales.as_ref();
+            ours = match scales {
+                None => ADAMW.update(ours, gradient.clone(), &mut our_state, rate),
+                Some(_) => {
+                    ADAMW.update_scaled(ours, gradient.clone(), &mut our_state, rate, scales)
+                }
+            };
+            expected = reference::update(&ADAMW, expected, gradient, &mut state, rate, scales);
             assert_eq!(our_state.step, state.step);
             for (name, ours, expected) in [
                 ("parameters", &ours, &expected),
@@ -85,7 +98,9 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
     let (start, good) = (numbers.tensor([N]), numbers.tensor([N]));
     let updates = [
         |adamw: &AdamW, p, g, state: &mut AdamWState| adamw.update(p, g, state, 1e-2),
-        |adamw: &AdamW, p, g, state: &mut AdamWState| reference::update(adamw, p, g, state, 1e-2),
+        |adamw: &AdamW, p, g, state: &mut AdamWState| {
+            reference::update(adamw, p, g, state, 1e-2, None)
+        },
     ];
     for update in updates {
         let moved = |gradient: Tensor<1>| {

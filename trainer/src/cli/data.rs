@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{DataGoatArgs, DataSlotArgs, OnMachine, examples};
+use super::{DataGoatCommand, DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -21,7 +21,7 @@ pub enum DataCommand {
     /// Let a language model make trajectories of API documents: GOAT's data pipeline, whose calls are
     /// executed.
     #[command(after_help = examples::DATA_GOAT)]
-    Goat(Box<OnMachine<DataGoatArgs>>),
+    Goat(DataGoatCommand),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
     #[command(after_help = examples::IMPORT)]
@@ -33,6 +33,13 @@ pub enum DataCommand {
     /// Turn trajectories into pairs that a retriever learns from.
     #[command(after_help = examples::PAIRS)]
     Pairs(PairsArgs),
+    /// Write rows in another form of file: JSON Lines, a JSON array, Parquet or Arrow, by the name of the
+    /// output.
+    #[command(after_help = examples::CONVERT)]
+    Convert(ConvertArgs),
+    /// Say what the cache of prepared rows holds, or empty it.
+    #[command(after_help = examples::CACHE)]
+    Cache(CacheArgs),
     /// Lengths, token counts and the seven JSON measures of the SLOT paper.
     #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
@@ -45,6 +52,26 @@ pub enum DataCommand {
     /// Shorten outputs of tools for prompts.
     #[command(after_help = examples::REDUCE)]
     Reduce(ReduceArgs),
+}
+
+/// `tooltune data convert rows.jsonl --output rows.parquet`
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Files of rows in any form, compressed or not; their rows are written one file after the other.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The file to write, which must not exist: .jsonl or .json, with .gz or .zst behind it if you
+    /// like, .parquet or .arrow.
+    #[arg(long)]
+    pub output: PathBuf,
+}
+
+/// `tooltune data cache --purge`
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// Remove all that it holds.
+    #[arg(long)]
+    pub purge: bool,
 }
 
 /// `tooltune data flatten nested.jsonl --output flat.jsonl`
@@ -201,6 +228,10 @@ pub struct SynthGoatArgs {
     /// JSON Lines file for the documents of all APIs, too; they are the same for every split.
     #[arg(long)]
     pub documents: Option<PathBuf>,
+    /// JSON Lines file for the dependencies between the APIs, too: each output and required parameter
+    /// that hold the same kind of value.
+    #[arg(long)]
+    pub edges: Option<PathBuf>,
 }
 
 /// Layouts of API documentation, and public data sets.
@@ -211,10 +242,15 @@ pub enum ImportFormat {
     /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that stand in
     /// both of its sets are called lv1_lv2/NAME and lv3/NAME.
     Apibank,
-    /// API-Bank's documents of level 3.
+    /// API-Bank's documents of level 3, or its folder lv3_apis.
     ApibankLevel3,
-    /// API-Bank's documents of levels 1 and 2.
+    /// API-Bank's documents of levels 1 and 2, or its folder apis.
     ApibankLevel12,
+    /// API-Bank's folder of dialogues, lv1-lv2-samples, as rows for the suite apibank.
+    ApibankDialogues,
+    /// Recorded calls for the executor "replay", from API-Bank's right answers: level-3.json, and
+    /// what apibank-dialogues has written.
+    ApibankCalls,
     /// StableToolBench's documents or query files.
     Stabletoolbench,
     /// The tools of an MCP server: the JSON of its tools/list, or --command.
@@ -248,7 +284,7 @@ pub struct ImportArgs {
     /// Layout.
     #[arg(value_enum)]
     pub format: ImportFormat,
-    /// Files to read; gzip is unpacked. Most layouts take one.
+    /// Files to read, or the layout's folder; gzip is unpacked. Most layouts take one.
     #[arg(required_unless_present = "command")]
     pub files: Vec<PathBuf>,
     /// For mcp: the command that starts the server, which is asked for its tools, such as
@@ -266,6 +302,10 @@ pub struct ImportArgs {
     /// published counts of RestBench do.
     #[arg(long)]
     pub no_bodies: bool,
+    /// For openapi: JSON Lines file for the examples of the responses, too, which the executor
+    /// "canned" answers with.
+    #[arg(long, value_name = "FILE")]
+    pub responses: Option<PathBuf>,
     /// JSON Lines file to write.
     #[arg(long)]
     pub output: PathBuf,

@@ -128,6 +128,16 @@ pub(super) const FLATTEN: &str = "\
 Examples:
   tooltune data flatten nested.jsonl --output flat.jsonl";
 
+pub(super) const CONVERT: &str = "\
+Examples:
+  tooltune data convert rows.json --output rows.jsonl.zst
+  tooltune data convert part-1.jsonl part-2.jsonl --output rows.parquet";
+
+pub(super) const CACHE: &str = "\
+Examples:
+  tooltune data cache
+  tooltune data cache --purge";
+
 pub(super) const UNFLATTEN: &str = "\
 Examples:
   tooltune data unflatten predictions.jsonl --rows nested.jsonl";
@@ -157,7 +167,18 @@ Examples:
   tooltune data goat documents.jsonl --output g --model runs/goat --dry-run
   tooltune data goat d.jsonl --output g --endpoint http://gpu:8000/v1 --endpoint-model m
   tooltune data goat d.jsonl --output g --model runs/goat --executor kind=canned \\
-    --executor responses=responses.jsonl";
+    --executor responses=responses.jsonl
+  tooltune data goat d.jsonl --output seen --endpoint http://gpu:8000/v1 --endpoint-model m \\
+    --seen-from g --rows 100";
+
+pub(super) const REVIEW_FILE: &str = "\
+Examples:
+  tooltune data goat review-file g/test_unseen.jsonl --output review.jsonl";
+
+pub(super) const APPLY_REVIEW: &str = "\
+Examples:
+  tooltune data goat apply-review g/test_unseen.jsonl --documents d.jsonl --review review.jsonl \\
+    --output bench.jsonl";
 
 pub(super) const IMPORT: &str = "\
 Examples:

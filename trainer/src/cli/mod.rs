@@ -2,17 +2,21 @@
 
 mod data;
 mod examples;
+mod goat;
 mod machine;
 mod pipelines;
 mod sandbox;
 mod structure;
+mod together;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
+pub use goat::*;
 pub use machine::*;
 pub use pipelines::*;
 pub use sandbox::*;
@@ -27,6 +31,25 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process; a mistake ends it with the status 2.
+    pub fn of_process() -> Self {
+        Self::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// A command line, its program first.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and an option without the one that it belongs to.
+    pub fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        together::check(&mut command, &matches)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// The verbs.
@@ -74,7 +97,7 @@ pub enum Command {
     /// Fetch models and rows of the Hugging Face hub, for machines without a network.
     #[command(after_help = examples::FETCH)]
     Fetch(FetchArgs),
-    /// Write logits or embeddings of fixed texts, for comparison with another implementation.
+    /// Compare an export with its checkpoint, or write logits or embeddings for another comparison.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
     /// Make and measure data.
@@ -112,7 +135,7 @@ impl Command {
             Self::Doctor(on) => Some(&on.machine),
             Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
             Self::Data(DataCommand::Slot(on)) => Some(&on.machine),
-            Self::Data(DataCommand::Goat(on)) => Some(&on.machine),
+            Self::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => Some(&on.machine),
             Self::Init(_)
             | Self::Compare(_)
             | Self::Export(_)
@@ -176,7 +199,7 @@ pub struct InitArgs {
 /// A config file and the settings that replace its own.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// TOML file, or YAML if its name ends in .yaml or .yml.
+    /// TOML file, YAML if its name ends in .yaml or .yml, or the folder of a run, whose config is taken.
     pub config: PathBuf,
     /// Replace a setting, as in --set train.learning_rate=2e-4; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -235,7 +258,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Where to begin: auto (the newest checkpoint, if any), never, or a checkpoint of the run.
+    /// Where to begin: auto (the newest checkpoint, if any), never, best, or a checkpoint of the run by
+    /// its step, such as 20, its name or its path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
 }
@@ -321,9 +345,10 @@ pub struct GenerateArgs {
     #[allow(missing_docs)]
     pub target: TargetArgs,
     /// Which turns of the assistant are asked for, of rows of messages: calls (those with calls of
-    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1.
-    #[arg(long, value_name = "TURN", default_value = "calls")]
-    pub turn: TurnChoice,
+    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1; calls by
+    /// default.
+    #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
+    pub turn: Option<TurnChoice>,
     /// Ask this in place of rows, with the prompt of training: a text that becomes JSON by --schema. A
     /// hyphen reads it from standard input.
     #[arg(long, value_name = "TEXT", requires = "schema",
@@ -483,8 +508,10 @@ pub struct ReportArgs {
 pub enum ExportFormat {
     /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
     Peft,
-    /// One file for llama.cpp, beside its base model (--lora).
+    /// One file for llama.cpp, beside its base model (--lora), or with --merged a whole model.
     Gguf,
+    /// The merged model as GGUF with a Modelfile, a folder for `ollama create`.
+    Ollama,
     /// The base model with the adapter in its weights, a folder of safetensors.
     Merged,
     /// The retriever, as a folder of sentence-transformers.
@@ -503,19 +530,23 @@ pub struct ExportArgs {
     /// Folder to make, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
+    /// Write the base model with the adapter in its weights, for gguf; what ollama does in any case.
+    #[arg(long)]
+    pub merged: bool,
     /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
     /// peft.
     #[arg(long)]
     pub neutral: bool,
-    /// Format of the numbers, for peft and gguf (f32 by default) and for merged from a GGUF base (bf16
+    /// Format of the numbers, for peft and adapters in gguf (f32 by default), for whole models in gguf
+    /// and for ollama (f16 by default; q8_0 is for these alone), and for merged from a GGUF base (bf16
     /// by default); other bases keep their own.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
-    /// Gigabytes of tensors in a file at most, for merged.
-    #[arg(long, default_value_t = 5.0)]
-    pub max_shard_size: f64,
+    /// Gigabytes of tensors in a file at most, for merged; 5 by default.
+    #[arg(long)]
+    pub max_shard_size: Option<f64>,
     /// Print what each server would make of this adapter, and write nothing.
-    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub"])]
+    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub", "max_shard_size"])]
     pub check: bool,
     /// Upload what was written to this model on the Hugging Face hub, which is made if need be, with
     /// its README.md as the model card; HF_TOKEN says who asks.
@@ -544,6 +575,9 @@ pub enum ExportDtype {
     F16,
     /// 16 bits with the range of f32.
     Bf16,
+    /// 8 bits, with a scale for each 32 values.
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 /// By whose rules an export is read again.

@@ -14,7 +14,7 @@ use tooltune_rows::text::{
 };
 use tooltune_rows::tools::read_text;
 
-use super::eprint_line;
+use super::{counted, eprint_line};
 use crate::base_model::BaseModel;
 use crate::cli::{GenerateArgs, TurnChoice};
 use crate::config::{Config, DataFormat, OnEmpty};
@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// Refuses a command line that names nothing to write after.
 pub(super) fn must_have_a_source(args: &GenerateArgs, config: &Config) -> Result<(), Error> {
     let typed = [&args.text, &args.message, &args.prompt];
-    if typed.iter().any(|text| text.is_some()) || !config.data.eval.is_empty() {
+    if typed.iter().any(|text| text.is_some()) || config.data.has_eval_rows() {
         return Ok(());
     }
     Err(Error::Usage(
@@ -77,12 +77,25 @@ pub(super) fn asked(
                 kept: Kept::Nothing,
             }])
         }
-        (None, None, None) => of_rows(args.turn, config, base, device),
+        (None, None, None) => {
+            if args.turn.is_some() && config.data.format == DataFormat::Slot {
+                return Err(Error::Usage(
+                    "--turn is for rows of messages; a row of SLOT has one answer".to_owned(),
+                ));
+            }
+            let turn = args.turn.unwrap_or(TurnChoice::Calls);
+            of_rows(turn, config, base, device)
+        }
     }
 }
 
-/// A text of the command line, or the standard input where it is a hyphen.
+/// A text of the command line, or the standard input where it is a hyphen; an empty one asks nothing.
 pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
+    if text.is_empty() && option != "--prompt" {
+        return Err(Error::Usage(format!(
+            "{option}: the text is empty, and there is nothing to ask"
+        )));
+    }
     if text != STANDARD_INPUT {
         return Ok(text.to_owned());
     }
@@ -91,7 +104,14 @@ pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
             "{option} -: the standard input cannot be read: {error}"
         ))
     })?;
-    Ok(read.trim_end_matches(['\r', '\n']).to_owned())
+    let read = read.trim_end_matches(['\r', '\n']);
+    if read.is_empty() {
+        return Err(Error::Usage(format!(
+            "{option} -: the standard input is empty; pipe a text into the command, or write it behind \
+             {option}"
+        )));
+    }
+    Ok(read.to_owned())
 }
 
 /// A text that becomes JSON by a schema, asked for as training asks.
@@ -257,9 +277,9 @@ fn of_row(
             Some(turn) => vec![*turn],
             None => {
                 return Err(Error::Usage(format!(
-                    "{}: --turn {number}, and the row has {} turns of the assistant",
+                    "{}: --turn {number}, and the row has {} of the assistant",
                     row.id,
-                    turns.len()
+                    counted(turns.len(), "turn")
                 )));
             }
         },

@@ -10,6 +10,7 @@ use std::io::{BufRead, IsTerminal};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
 use tooltune_agents::executors::Executor;
 use tooltune_agents::flat::FlatToolRow;
 use tooltune_rows::json::{self, Style};
@@ -17,7 +18,7 @@ use tooltune_rows::text::{AskedPrompt, Conversation, Message, Role, ToolCall, re
 use tooltune_rows::tools::ApiCatalogue;
 
 use super::asked::as_learned;
-use super::{DeviceOption, eprint_line, print_line, watched};
+use super::{DeviceOption, eprint_line, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::ChatArgs;
 use crate::config::Config;
@@ -26,9 +27,10 @@ use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator, PromptText};
 use crate::eval::suites::{open_executor, written_calls};
+use crate::interrupt::{self, Interrupt};
 use crate::models::Decoder;
+use crate::progress::Progress;
 use crate::recipes::run_lock::BASE_MODEL;
-use crate::rows::goat_config;
 
 /// Answers to one message of the user that may follow each other with calls.
 const MOST_ROUNDS: usize = 16;
@@ -41,8 +43,20 @@ pub(super) fn run(args: &ChatArgs, place: &DeviceOption) -> Result<(), Error> {
     let mut config = target.config(&[])?;
     config.device = place.name(config.device)?;
     let tools = args.tools.as_deref().map(read_tools).transpose()?;
+    if config.eval.constrained {
+        eprint_line(
+            "eval.constrained: the answers of a conversation are written freely, since nothing says \
+             whether calls are wanted in one",
+        )?;
+    }
     let executor = if args.execute {
-        let goat = goat_config(&config)?;
+        let Some(goat) = &config.goat else {
+            return Err(Error::Usage(
+                "--execute: calls are answered by [goat.executor], and the config has none; add it, \
+                 with the documents of its APIs in [goat], or leave --execute out and type the results"
+                    .to_owned(),
+            ));
+        };
         let catalogue = ApiCatalogue::read(&goat.documents)?;
         Some(open_executor(goat, &catalogue)?)
     } else {
@@ -253,8 +267,19 @@ impl Chat<'_> {
             max_new_tokens: n_new,
             constraint: None,
         };
-        let written = watched(|watch| generator.write(&[request], None, watch))?;
-        let Some(written) = written.into_iter().next() else {
+        let interrupt = Interrupt::begin();
+        let mut progress = Progress::begin();
+        let written = generator.write(&[request], None, &mut |state| {
+            progress.generated(state);
+            !interrupt.is_set()
+        })?;
+        progress.finish();
+        let Some(written) = written.and_then(|written| written.into_iter().next()) else {
+            if interrupt::signal() != Some(SIGINT) {
+                return Err(Error::Stopped);
+            }
+            interrupt.take();
+            eprint_line("the answer is given up, and the message taken back")?;
             return Ok(None);
         };
         if written.finish_reason != FinishReason::Stop.name() {
@@ -272,6 +297,9 @@ impl Chat<'_> {
             return self.input.line(&format!("result of {}> ", call.name));
         };
         let result = executor.call(&call.name, &call.arguments);
+        if let Some(fault) = executor.fault() {
+            return Err(Error::Usage(fault));
+        }
         let text = match result.exception {
             Some(exception) => json!({ "error": exception }),
             None => result.output,

@@ -8,13 +8,13 @@ use tooltune_report::compare_runs;
 use tooltune_rows::regular_file;
 use tooltune_rows::tools::JsonLines;
 use tooltune_suites::{
-    Flip, PairedComparison, PairedOptions, SampleMeasure, SampleScore, SampleScores, SuiteInfo,
-    metric_words, paired_bootstrap,
+    Flip, PairedComparison, PairedError, PairedOptions, SampleMeasure, SampleScore, SampleScores,
+    SuiteInfo, metric_words, paired_bootstrap,
 };
 
 use super::report::{FoundRun, names};
 use super::target::{is_run, run_folder};
-use super::{eprint_line, print_line};
+use super::{eprint_line, say};
 use crate::cli::CompareArgs;
 use crate::config::Suite;
 use crate::error::Error;
@@ -36,6 +36,13 @@ struct Samples {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
+    if let Some(missing) = args.targets.iter().find(|target| !target.exists()) {
+        return Err(Error::Usage(format!(
+            "{}: there is no such file or folder; name runs by their folders or configs, or evaluations \
+             by their --output",
+            missing.display()
+        )));
+    }
     let (runs, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.targets.iter().partition(|target| is_run(target));
     match (runs.as_slice(), others.as_slice()) {
@@ -72,7 +79,7 @@ fn of_runs(args: &CompareArgs) -> Result<(), Error> {
         runs.push(run);
     }
     let table = compare_runs(&runs, metric_words)?;
-    print_line(table.markdown().trim_end())
+    say(table.markdown().trim_end())
 }
 
 /// Prints the differences of each evaluation to the first.
@@ -110,8 +117,14 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
                 eprint_line(&format!("{what}: no sample has it in both evaluations"))?;
                 continue;
             }
-            let found = paired_bootstrap(&before, &after_scores, PairedOptions::default())
-                .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+            let found = match paired_bootstrap(&before, &after_scores, PairedOptions::default()) {
+                Ok(found) => found,
+                Err(PairedError::NothingCounts { set }) => {
+                    eprint_line(&format!("{what}: no sample of the {set} evaluation counts"))?;
+                    continue;
+                }
+                Err(error) => return Err(Error::Usage(format!("{what}: {error}"))),
+            };
             table.add(measure, after, &found, args.show.unwrap_or(N_SHOWN));
         }
     }
@@ -124,7 +137,7 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
                 .map_or_else(String::new, |(_, other)| other.display().to_string())
         )));
     }
-    print_line(&table.text())
+    say(&table.text())
 }
 
 /// The lines of a comparison.
@@ -350,10 +363,8 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
             return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
         }
         for measure in form.measures {
-            if let Some(score) = measure.value(&line) {
-                let id = id.to_owned();
-                let scores = samples.scores.entry(measure.key).or_default();
-                scores.push(SampleScore { id, score });
+            if let Some(score) = measure.score(id, &line) {
+                samples.scores.entry(measure.key).or_default().push(score);
             }
         }
     }

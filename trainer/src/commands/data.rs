@@ -4,12 +4,17 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::json;
 use tooltune_endpoint::{McpClient, McpOptions};
 use tooltune_rows::tools::{
-    ApiBankSet, ApiCatalogue, ImportedApis, LeftOut, RequestBodies, import_apibank,
-    import_mcp_file, import_openapi_file, import_stabletoolbench,
+    ApiBankSet, ApiCatalogue, ApiDocument, ImportedApis, LeftOut, RequestBodies, import_apibank,
+    import_mcp_file, import_openapi_examples_file, import_openapi_file, import_stabletoolbench,
 };
-use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
+use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions, SemanticEdge};
+use tooltune_synth::graph::NamedEdge;
+use tooltune_synth::import::{
+    import_apibank_calls, import_apibank_dialogue_files, import_apibank_sources,
+};
 use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
 
 use super::data_shapes::import_rows;
@@ -48,16 +53,36 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
         max_calls: args.max_calls,
     })?;
     write_lines("trajectories", &trajectories, args.output.as_deref())?;
-    match &args.documents {
-        Some(path) => write_lines("API documents", goat::documents(), Some(path)),
-        None => Ok(()),
+    if let Some(path) = &args.documents {
+        write_lines("API documents", goat::documents(), Some(path))?;
     }
+    let Some(path) = &args.edges else {
+        return Ok(());
+    };
+    let named = |edge: SemanticEdge| NamedEdge {
+        source: edge.source,
+        target: edge.target,
+        parameter: edge.parameter,
+        field: Some(edge.path),
+        score: None,
+        reason: None,
+    };
+    let mut edges: Vec<NamedEdge> = goat::semantic_edges().into_iter().map(named).collect();
+    // An output may hold several values of a kind; the edge is one.
+    edges.dedup_by_key(|edge| edge.label());
+    write_lines("edges", &edges, Some(path))
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     if args.no_bodies && args.format != ImportFormat::Openapi {
         return Err(Error::Usage(
             "--no-bodies is for the layout openapi; no other one has request bodies".to_string(),
+        ));
+    }
+    if args.responses.is_some() && args.format != ImportFormat::Openapi {
+        return Err(Error::Usage(
+            "--responses is for the layout openapi; no other one has examples of responses"
+                .to_string(),
         ));
     }
     if args.command.is_some() && args.format != ImportFormat::Mcp {
@@ -71,6 +96,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     if import_rows(args)?.is_some() {
         return Ok(());
     }
+    if args.format == ImportFormat::ApibankCalls {
+        return import_calls(args);
+    }
     let [file] = args.files.as_slice() else {
         return Err(Error::Usage(format!(
             "{} files are named; this layout takes one",
@@ -82,19 +110,83 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     } else {
         RequestBodies::AsParameters
     };
-    let whole = |documents| ImportedApis {
+    let imported = match args.format {
+        ImportFormat::ApibankDialogues => {
+            let rows = import_apibank_dialogue_files(file)?;
+            return write_lines("dialogues", rows, Some(&args.output));
+        }
+        ImportFormat::ApibankLevel3 if file.is_dir() => {
+            import_apibank_sources(file, ApiBankSet::Level3).map(whole)?
+        }
+        ImportFormat::ApibankLevel12 if file.is_dir() => {
+            import_apibank_sources(file, ApiBankSet::Levels1And2).map(whole)?
+        }
+        _ => imported_documents(args.format, file, bodies)?,
+    };
+    write_documents(args, imported)?;
+    match &args.responses {
+        Some(responses) => write_examples(file, responses),
+        None => Ok(()),
+    }
+}
+
+fn whole(documents: Vec<ApiDocument>) -> ImportedApis {
+    ImportedApis {
         documents,
         left_out: LeftOut::default(),
-    };
-    let imported = match args.format {
+    }
+}
+
+fn imported_documents(
+    format: ImportFormat,
+    file: &Path,
+    bodies: RequestBodies,
+) -> Result<ImportedApis, Error> {
+    Ok(match format {
         ImportFormat::Apibank => import_apibank(file, ApiBankSet::All).map(whole),
         ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3).map(whole),
         ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2).map(whole),
         ImportFormat::Stabletoolbench => import_stabletoolbench(file).map(whole),
         ImportFormat::Mcp => import_mcp_file(file),
         _ => import_openapi_file(file, bodies),
-    }?;
-    write_documents(args, imported)
+    }?)
+}
+
+/// The calls of API-Bank's right answers as a recording.
+fn import_calls(args: &ImportArgs) -> Result<(), Error> {
+    let calls = import_apibank_calls(&args.files)?;
+    write_lines("recorded calls", calls.rows, Some(&args.output))?;
+    if calls.n_repeated > 0 {
+        print_line(&format!(
+            "{} calls repeat an earlier one, {} of them with another result; the first counts",
+            calls.n_repeated, calls.n_different
+        ))?;
+    }
+    Ok(())
+}
+
+/// The examples of a specification as canned responses, and which operations have none.
+fn write_examples(file: &Path, output: &Path) -> Result<(), Error> {
+    let found = import_openapi_examples_file(file)?;
+    let rows = found
+        .responses
+        .iter()
+        .map(|(api, response)| json!({"api": api, "response": response}));
+    write_lines("responses", rows, Some(output))?;
+    if found.n_empty > 0 {
+        print_line(&format!(
+            "{} of them are null, because their operations return nothing",
+            found.n_empty
+        ))?;
+    }
+    if !found.without.is_empty() {
+        print_line(&format!(
+            "{} operations have no example, and canned calls of them fail: {}",
+            found.without.len(),
+            found.without.join(", ")
+        ))?;
+    }
+    Ok(())
 }
 
 /// The tools of the server that a command starts; a signal ends the server, too.

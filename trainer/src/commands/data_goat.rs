@@ -8,14 +8,15 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_pipelines::Limits;
 use tooltune_pipelines::goat::{
-    GoatMade, GoatOptions, GoatPipeline, GoatPlace, PAIRS_FILE, SplitShares, TRAJECTORIES_FILE,
+    EdgeTruth, GoatMade, GoatOptions, GoatPipeline, GoatPlace, PAIRS_FILE, SplitShares,
+    TRAJECTORIES_FILE,
 };
 use tooltune_report::{GraphEdge, render_graph};
 use tooltune_rows::tools::{ApiCatalogue, Trajectory};
 use tooltune_synth::statistics::trajectory_statistics;
 
 use super::pipelines::{
-    Atomic, View, print_notes, print_plan, print_report, with_generator, with_model_info,
+    Atomic, View, print_notes, print_plan, print_report, table, with_generator, with_model_info,
     with_report,
 };
 use super::{DeviceOption, data_stats, print_line};
@@ -27,6 +28,8 @@ use crate::eval::suites::open_executor;
 
 /// The page with the drawing.
 const PAGE_FILE: &str = "graph.html";
+/// How right the edges are.
+const SCORES_FILE: &str = "edge_scores.json";
 /// The weights of an encoder.
 const ENCODER_WEIGHTS: &str = "model.safetensors";
 
@@ -43,15 +46,25 @@ pub(super) fn run(args: &DataGoatArgs, place: &DeviceOption) -> Result<(), Error
     }
     let catalogue = pipeline.catalogue().clone();
     // What is wrong with them is said before anything is paid for.
+    let truth = match &args.true_edges {
+        Some(path) => Some(EdgeTruth::read(path, &catalogue)?),
+        None => None,
+    };
     let mut executor = open_executor(&goat, &catalogue)?;
-    let encoder = MiniLmEncoder::open(&args.retriever, &place.open(config::Device::Cpu)?)?;
+    let encoder = match args.seen_from {
+        Some(_) => None,
+        None => {
+            let device = place.open(config::Device::Cpu)?;
+            Some(MiniLmEncoder::open(&args.retriever, &device)?)
+        }
+    };
     let _lock = args.pipeline.lock()?;
     let outcome = with_generator(&args.generator, place, |generator| {
         let mut view = View::begin(&args.pipeline);
         let outcome = pipeline.run(GoatPlace {
             dir: &args.pipeline.output,
             generator,
-            encoder: &encoder,
+            encoder: encoder.as_ref().map(|encoder| encoder as _),
             executor: executor.as_mut(),
             files: &Atomic,
             limits: Limits {
@@ -66,10 +79,39 @@ pub(super) fn run(args: &DataGoatArgs, place: &DeviceOption) -> Result<(), Error
     })?;
     print_notes(&outcome.notes)?;
     print_report(&args.pipeline, &outcome.report)?;
+    if let Some(truth) = truth {
+        print_scores(&args.pipeline.output, &truth)?;
+    }
     match &outcome.made {
+        Some(made) if args.seen_from.is_some() => {
+            show_rows(&args.pipeline.output, made, &catalogue)
+        }
         Some(made) => show(&args.pipeline.output, made, &catalogue),
         None => Ok(()),
     }
+}
+
+/// How right the edges are after each stage, as the paper's Table 7.
+fn print_scores(dir: &Path, truth: &EdgeTruth) -> Result<(), Error> {
+    let scores = truth.scores(dir)?;
+    let mut shown = table(&["edges", "kept", "settled", "right", "precision", "recall"]);
+    let cell = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{part:.2}"));
+    for of in &scores {
+        shown.add_row([
+            of.stage.to_owned(),
+            of.n_edges.to_string(),
+            of.n_settled.to_string(),
+            of.n_right.to_string(),
+            cell(of.precision),
+            cell(of.recall),
+        ]);
+    }
+    print_line(&shown.trim_fmt())?;
+    let path = dir.join(SCORES_FILE);
+    let mut bytes =
+        serde_json::to_vec_pretty(&scores).map_err(|error| Error::Usage(error.to_string()))?;
+    bytes.push(b'\n');
+    Ok(write_atomic(&path, &bytes)?)
 }
 
 /// The table `[goat]` with the executor of the command line.
@@ -77,7 +119,8 @@ fn goat_settings(args: &DataGoatArgs) -> Result<GoatConfig, Error> {
     // Nothing is learned; a config has to say all the same of what, from what, and where to.
     let text = format!(
         "[model]\nmodel_name_or_path = \"-\"\n[lora]\n[train]\noutput_dir = \"-\"\n[eval]\n\
-         eval_strategy = \"no\"\n[data]\ntrain = [\"-\"]\n[goat]\ndocuments = {}\n",
+         eval_strategy = \"no\"\n[data]\ntrain = [\"-\"]\nformat = \"goat\"\n[goat]\n\
+         documents = {}\ndistractors = \"random\"\n",
         Value::from(args.documents.display().to_string())
     );
     let source = Source {
@@ -96,6 +139,9 @@ fn goat_settings(args: &DataGoatArgs) -> Result<GoatConfig, Error> {
 fn options(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<GoatOptions, Error> {
     Ok(GoatOptions {
         documents: args.documents.clone(),
+        has_global_functions: args.global_functions,
+        seen_from: args.seen_from.clone(),
+        hold_out: args.hold_out.clone(),
         threshold: args.threshold,
         max_edges: args.max_edges,
         min_calls: args.min_calls,
@@ -111,28 +157,31 @@ fn options(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<GoatOptions
         temperature: args.temperature,
         output_limit: args.output_limit,
         reply_tokens: args.reply_tokens,
-        encoder: sha256_file(&args.retriever.join(ENCODER_WEIGHTS))?,
+        encoder: match args.seen_from {
+            Some(_) => String::new(),
+            None => sha256_file(&args.retriever.join(ENCODER_WEIGHTS))?,
+        },
         executor: identity(args, executor)?,
     })
 }
 
-/// What tells an executor from others: its settings but for those of patience, and its file. The
+/// What tells an executor from others: its settings but for those of patience and of recording, and its file. The
 /// settings are hidden in a digest, since an address may say what nobody else should read.
 fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Error> {
     let file = match executor.kind {
         ExecutorKind::Replay => Some(&executor.recorded),
         ExecutorKind::Canned => Some(&executor.responses),
         ExecutorKind::Http => Some(&executor.specification),
-        ExecutorKind::Synthetic | ExecutorKind::Mcp => None,
+        ExecutorKind::Synthetic | ExecutorKind::Mcp | ExecutorKind::Stabletoolbench => None,
     };
-    let is_patience = |setting: &&String| {
-        let key = setting.split('=').next().unwrap_or_default();
-        key.trim_end().ends_with("_secs")
+    let changes_nothing = |setting: &&String| {
+        let key = setting.split('=').next().unwrap_or_default().trim();
+        key.ends_with("_secs") || key == "record"
     };
     let mut settings: Vec<&str> = args
         .executor
         .iter()
-        .filter(|setting| !is_patience(setting))
+        .filter(|setting| !changes_nothing(setting))
         .map(String::as_str)
         .collect();
     settings.sort_unstable();
@@ -143,8 +192,14 @@ fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Err
     }))
 }
 
-/// Says what the rows are like, and draws the graph.
-fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+/// Says what the rows are like, and where they are if all are in one file.
+fn show_rows(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+    print_statistics(dir, made, catalogue)?;
+    let n = made.splits.test_seen.len();
+    print_line(&format!("rows: {n} in test_seen.jsonl"))
+}
+
+fn print_statistics(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
     let rows: Vec<Trajectory> = made
         .splits
         .named()
@@ -152,10 +207,16 @@ fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Err
         .flat_map(|(_, rows)| rows.iter().cloned())
         .collect();
     let file = dir.join(TRAJECTORIES_FILE);
-    if !rows.is_empty() {
-        let statistics = trajectory_statistics(&rows, Some(catalogue), None);
-        print_line(&data_stats::tables(&file, &statistics).join("\n"))?;
+    if rows.is_empty() {
+        return Ok(());
     }
+    let statistics = trajectory_statistics(&rows, Some(catalogue), None);
+    print_line(&data_stats::tables(&file, &statistics).join("\n"))
+}
+
+/// Says what the rows are like, and draws the graph.
+fn show(dir: &Path, made: &GoatMade, catalogue: &ApiCatalogue) -> Result<(), Error> {
+    print_statistics(dir, made, catalogue)?;
     let splits: Vec<String> = made
         .splits
         .named()

@@ -14,8 +14,8 @@ use tooltune_synth::statistics::{
     FileKind, SlotStatistics, conversation_statistics, pair_statistics, trajectory_statistics,
 };
 
-use super::print_line;
 use super::target::refuse_hub_name;
+use super::{counted, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::StatsArgs;
 use crate::error::Error;
@@ -104,7 +104,11 @@ fn slot(args: &StatsArgs, tokens: TokenCount<'_>) -> Result<Vec<String>, Error> 
         .filter(|measure| tokens.is_some() || !measure.name.ends_with("_tokens"))
         .collect();
     Ok(vec![
-        format!("{} rows in {}", table.n_rows, args.file.display()),
+        format!(
+            "{} in {}",
+            counted(table.n_rows, "row"),
+            args.file.display()
+        ),
         measure_table(&measures),
     ])
 }

@@ -10,10 +10,10 @@ use tooltune_endpoint::EndpointOptions;
 use tooltune_rows::tools::read_text;
 
 use super::measured_loss::{loss_beside, measured_loss};
-use super::{DeviceOption, eprint_line, print_line, watched, watching};
+use super::{DeviceOption, eprint_line, say, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::config::{Config, DataFormat, Suite, things_beside};
+use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
@@ -41,6 +41,15 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     let suite = chosen_suite(args, &config);
     if args.compare.is_some() {
         suites::change_of(suite.unwrap_or(Suite::first()))?;
+    }
+    if args.predictions.is_some() && args.target.model.checkpoint.is_some() {
+        return Err(Error::Usage(
+            "--checkpoint chooses what writes texts, and --predictions are texts: leave one out"
+                .to_owned(),
+        ));
+    }
+    if args.suite.is_none() {
+        args.target.must_have_rows(&config)?;
     }
     if let Some(output) = &args.output {
         must_be_a_place(output)?;
@@ -174,7 +183,7 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
             rows.len()
         ))?;
     }
-    print_line(&found.line())
+    say(&found.line())
 }
 
 /// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
@@ -197,7 +206,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
     };
     let suite = suites::open(job.suite, opening)?;
     let shows = if suite.remarks_are_results() {
-        print_line
+        say
     } else {
         eprint_line
     };
@@ -233,7 +242,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         found.and_then(|found| found.ok_or(Error::Stopped))
     } else {
         let mut journal = journal(job, config, &suite.prompts()?)?;
-        generated(args, config, &device, |generator, watch| {
+        generated(job, config, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
                 loss = loss_beside(job.suite, config, model, &device, watch)?;
             }
@@ -294,17 +303,17 @@ fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
             name: METRICS_FILE.to_owned(),
             text: &now,
         };
-        return print_line(&suites::change_of(job.suite)?(&before, &after)?);
+        return say(&suites::change_of(job.suite)?(&before, &after)?);
     }
     let name = match &args.predictions {
         Some(_) => "predictions".to_owned(),
         None => args.target.model.checkpoint()?,
     };
-    print_line(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
+    say(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
     if let Some(by_file) = &result.by_file {
-        print_line(&format!("\n{}", by_file.table()))?;
+        say(&format!("\n{}", by_file.table()))?;
     }
-    result.notes.iter().try_for_each(|note| print_line(note))
+    result.notes.iter().try_for_each(|note| say(note))
 }
 
 /// Whether an evaluation has no texts that could be kept as they come.
@@ -402,7 +411,7 @@ fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
 /// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
 /// server of `--endpoint`; with a progress bar.
 fn generated<R>(
-    args: &EvalArgs,
+    job: &Job<'_>,
     config: &Config,
     device: &Device,
     work: impl FnOnce(
@@ -410,6 +419,7 @@ fn generated<R>(
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
+    let (args, limits) = (job.args, EvalConfig::limits_of_answers(&[job.suite]));
     let endings = Endings::default();
     let mut lines = Vec::new();
     let found = watched(|watch| match &args.endpoint {
@@ -419,7 +429,7 @@ fn generated<R>(
             // No model is loaded: from the first request on, it is said what was waited for.
             let _interrupt = Interrupt::begin();
             let found = work(Generator::Endpoint(&server), watch);
-            lines = server.lines();
+            lines = server.lines(&limits);
             found
         }
         None => {
@@ -437,7 +447,7 @@ fn generated<R>(
                 endings: &endings,
             };
             let found = work(Generator::Local(generator), watch);
-            lines = endings.lines();
+            lines = endings.lines(&limits);
             found
         }
     });

@@ -3,23 +3,27 @@
 use std::path::Path;
 
 use tooltune_checkpoints::adapter::load_adapter;
-use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
 use tooltune_hub::{Hub, Upload};
 
 use super::model_card::{Handed, model_card};
-use super::{eprint_line, print_line};
+use super::{eprint_line, print_line, say};
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
 use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
 use crate::export::{
-    HandedOn, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
+    GgufPlace, HandedOn, Scaling, compatibility_table, export_gguf, export_merged,
+    export_merged_gguf, export_peft,
 };
 use crate::lora::linear_layers;
 use crate::progress::Fetching;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
+
+/// Gigabytes of a file of merged weights, as `transformers` makes them.
+const SHARD_GIGABYTES: f64 = 5.0;
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = args.model.config(&[])?;
@@ -27,7 +31,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     refuse_unused(args)?;
     let base = || BaseModel::of(&config);
     if args.check {
-        return print_line(&compatibility_table(&checkpoint, &base()?)?);
+        return say(&compatibility_table(&checkpoint, &base()?)?);
     }
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     match args.to {
@@ -40,7 +44,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             };
             // The base may be elsewhere; then every module is named.
             let linear = BaseModel::open_shape(model).map(|shape| linear_layers(&shape));
-            let dtype = dtype(args.dtype, FloatDtype::F32);
+            let dtype = dtype(args.dtype, FloatDtype::F32)?;
             let linear = linear.ok();
             export_peft(
                 &checkpoint,
@@ -62,14 +66,42 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
                 ))?;
             }
         }
+        ExportFormat::Gguf if args.merged => {
+            let base = base()?;
+            check_base(&checkpoint, &config, &base, true)?;
+            export_merged_gguf(
+                &checkpoint,
+                &base,
+                gguf_dtype(args),
+                GgufPlace::File,
+                output,
+            )?;
+        }
+        ExportFormat::Ollama => {
+            let base = base()?;
+            check_base(&checkpoint, &config, &base, true)?;
+            let place = GgufPlace::Ollama {
+                card: &model_card(&config, &checkpoint, Handed::Merged)?,
+                system: config.data.system.as_deref(),
+            };
+            let lacks = export_merged_gguf(&checkpoint, &base, gguf_dtype(args), place, output)?;
+            if let Some(reason) = lacks {
+                eprint_line(&format!(
+                    "{}: the Modelfile has no TEMPLATE, since the chat template is more than turns one \
+                     after another ({reason}); Ollama guesses one from the file, so compare what it \
+                     writes, or write one",
+                    output.display()
+                ))?;
+            }
+        }
         ExportFormat::Gguf => {
-            let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
+            let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32)?);
             check_base(&checkpoint, &config, &base, false)?;
             export_gguf(&checkpoint, &base, dtype, output)?;
         }
         ExportFormat::Merged => {
-            let dtype = dtype(args.dtype, FloatDtype::BF16);
-            let shard = (args.max_shard_size * 1e9) as u64;
+            let dtype = dtype(args.dtype, FloatDtype::BF16)?;
+            let shard = (args.max_shard_size.unwrap_or(SHARD_GIGABYTES) * 1e9) as u64;
             let base = base()?;
             check_base(&checkpoint, &config, &base, true)?;
             let card = model_card(&config, &checkpoint, Handed::Merged)?;
@@ -121,22 +153,49 @@ fn refuse_unused(args: &ExportArgs) -> Result<(), Error> {
             "--neutral is for --to peft: other formats carry no scaling that a server could ignore",
         );
     }
+    if args.merged && args.to != ExportFormat::Gguf {
+        return refused("--merged is for --to gguf: --to merged and --to ollama are merged anyway");
+    }
     if args.dtype.is_some() && args.to == ExportFormat::SentenceTransformers {
-        return refused("--dtype is for --to peft, gguf and merged; a retriever stays in f32");
+        return refused(
+            "--dtype is for --to peft, gguf, ollama and merged; a retriever stays in f32",
+        );
     }
-    if !(args.max_shard_size > 0.0 && args.max_shard_size <= 1e6) {
-        return refused("--max-shard-size is in gigabytes, above 0");
+    match args.max_shard_size {
+        Some(_) if args.to != ExportFormat::Merged => {
+            refused("--max-shard-size is for --to merged: other exports are one file")
+        }
+        Some(size) if !(size > 0.0 && size <= 1e6) => {
+            refused("--max-shard-size is in gigabytes, above 0")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> FloatDtype {
-    match typed {
-        None => default,
-        Some(ExportDtype::F32) => FloatDtype::F32,
-        Some(ExportDtype::F16) => FloatDtype::F16,
-        Some(ExportDtype::Bf16) => FloatDtype::BF16,
+fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> Result<FloatDtype, Error> {
+    match typed.map(as_gguf) {
+        None => Ok(default),
+        Some(GgufDtype::Float(dtype)) => Ok(dtype),
+        Some(GgufDtype::Q8_0) => Err(Error::Usage(
+            "--dtype q8_0 is for whole models in GGUF: --to ollama, or --to gguf --merged"
+                .to_owned(),
+        )),
     }
+}
+
+fn as_gguf(typed: ExportDtype) -> GgufDtype {
+    match typed {
+        ExportDtype::F32 => GgufDtype::Float(FloatDtype::F32),
+        ExportDtype::F16 => GgufDtype::Float(FloatDtype::F16),
+        ExportDtype::Bf16 => GgufDtype::Float(FloatDtype::BF16),
+        ExportDtype::Q8_0 => GgufDtype::Q8_0,
+    }
+}
+
+/// The format of a whole model in GGUF.
+fn gguf_dtype(args: &ExportArgs) -> GgufDtype {
+    args.dtype
+        .map_or(GgufDtype::Float(FloatDtype::F16), as_gguf)
 }
 
 /// Compares `base` with what the adapter was trained on: its files, by the hashes that the run keeps,

@@ -5,11 +5,12 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::create_file;
 use tooltune_rows::regular_file;
+use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
 use super::{eprint_line, print_line};
 use crate::budgets::CONFIG_BYTES;
 use crate::cli::{InitArgs, PresetName};
-use crate::config::foreign::{Origin, arguments, toml_to_yaml, translate};
+use crate::config::foreign::{Origin, arguments, rows_to_learn, toml_to_yaml, translate, words};
 use crate::config::{LoadedConfig, Preset, Source, table_names};
 use crate::error::Error;
 
@@ -61,11 +62,22 @@ fn translated(path: &Path) -> Result<String, Error> {
             path.display()
         ))
     })?;
-    if let Some(refusal) = origin.refusal(&theirs) {
+    let is_script = !matches!(end_of(path), Some("yaml" | "yml" | "json"));
+    let started = words(&text).filter(|_| is_script).unwrap_or_default();
+    if let Some(refusal) = origin.refusal(&theirs, &started) {
         return Err(Error::Usage(format!("{}: {refusal}", path.display())));
     }
     let run = path.file_stem().unwrap_or_default().to_string_lossy();
-    let translation = translate(origin, &theirs, &run);
+    let rows = rows_to_learn(origin, &theirs);
+    let has_completions = |file: &String| {
+        let found = recognise_file(Path::new(file)).map(|found| found.format);
+        matches!(
+            found,
+            Ok(RecognisedFormat::Rows(DataFormat::PromptCompletion))
+        )
+    };
+    let has_completions = !rows.is_empty() && rows.iter().all(has_completions);
+    let translation = translate(origin, &theirs, &run, has_completions);
     eprint_line(&format!("{}: a config of {}", path.display(), origin.name))?;
     for (head, lines) in [
         ("carried over", &translation.carried),
@@ -90,10 +102,13 @@ fn translated(path: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
+fn end_of(path: &Path) -> Option<&str> {
+    path.extension().and_then(|end| end.to_str())
+}
+
 fn settings_of(path: &Path, text: &str) -> Result<Map<String, Value>, Error> {
     let unreadable = |error: String| Error::Usage(format!("{}: {error}", path.display()));
-    let extension = path.extension().and_then(|end| end.to_str());
-    let value = match extension {
+    let value = match end_of(path) {
         Some("yaml" | "yml") => {
             serde_saphyr::from_str::<Value>(text).map_err(|e| unreadable(e.to_string()))?
         }

@@ -2,22 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_rows::text::{
     Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
     TurnBegin, inspect_row,
 };
-use tooltune_rows::tools::read_trajectories;
+use tooltune_rows::tools::TrajectoryReader;
 
-use super::{DeviceOption, eprint_line, load_config, print_line};
+use super::{DeviceOption, counted, eprint_line, load_config, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::run_files;
-use crate::rows::{ReadingReport, note_lines, with_rows};
+use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
 use crate::settings;
 
 /// Rows that are shown where nobody says how many.
@@ -34,15 +35,15 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
-    let files = config.data.train.as_slice();
-    let wanted = Wanted::of(args, &config)?;
+    let files = files_of(args.row.as_deref(), &config);
+    let wanted = Wanted::of(args, &files, &config)?;
     let most = match (args.rows, &args.row) {
         (Some(most), _) => most,
         (None, Some(_)) => usize::MAX,
         (None, None) => N_ROWS,
     };
     let mut report = ReadingReport::default();
-    let shown = with_rows(&config, files, &device, &mut report, |rows| {
+    let shown = with_rows(&config, &files, &device, &mut report, |rows| {
         let (mut shown, mut faults) = (0, Faults::default());
         for row in rows {
             let Some(row) = faults.take(row) else {
@@ -85,7 +86,8 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
     }
     match (&args.row, shown) {
         (Some(row), 0) => Err(Error::Usage(format!(
-            "--row {row}: no such row; give a line number, or file:line"
+            "--row {row}: no such row in data.train; give a line number, or file:line, which may be a \
+             row of data.eval, too"
         ))),
         _ => refuse_as_plan(whole, &device),
     }
@@ -110,15 +112,16 @@ enum Wanted {
 impl Wanted {
     /// What is asked for; where trajectories are, the files say which ones stand there, for their
     /// examples have their ids, and ids of their own.
-    fn of(args: &InspectArgs, config: &Config) -> Result<Self, Error> {
+    fn of(args: &InspectArgs, files: &RowFiles, config: &Config) -> Result<Self, Error> {
         let Some(asked) = &args.row else {
             return Ok(Self::All);
         };
         if config.data.format == DataFormat::Goat {
             let mut found = BTreeSet::new();
-            for file in config.data.train.as_slice() {
+            for records in files.open()? {
                 // Rows at fault are told where all are read.
-                let placed = read_trajectories(file)?.placed().filter_map(Result::ok);
+                let placed = TrajectoryReader::new(records).placed();
+                let placed = placed.filter_map(Result::ok);
                 let there = placed.filter(|(place, _)| is_place(asked, place));
                 found.extend(there.map(|(_, row)| row.id));
             }
@@ -141,9 +144,35 @@ impl Wanted {
     }
 }
 
+/// The files whose rows are shown: those of training, or the evaluation file that a row is named by.
+fn files_of(row: Option<&str>, config: &Config) -> RowFiles {
+    let train = RowFiles::training(config);
+    let Some((file, _)) = row.and_then(|row| row.rsplit_once(':')) else {
+        return train;
+    };
+    let is_named = |one: &&PathBuf| is_same_path(Path::new(file), one);
+    if train.paths().any(|one| is_named(&one)) {
+        return train;
+    }
+    let named = config.data.eval.iter().find(is_named);
+    named.map_or(train, |file| RowFiles::whole(std::slice::from_ref(file)))
+}
+
 /// Whether a place is the one that is asked for, by its line or by file and line.
 fn is_place(asked: &str, place: &str) -> bool {
-    place == asked || place.rsplit(':').next() == Some(asked)
+    if place == asked || place.rsplit(':').next() == Some(asked) {
+        return true;
+    }
+    let parts = asked.rsplit_once(':').zip(place.rsplit_once(':'));
+    parts.is_some_and(|((asked, asked_line), (file, line))| {
+        line == asked_line && is_same_path(Path::new(asked), Path::new(file))
+    })
+}
+
+/// Whether two paths are one, however they are spelled.
+fn is_same_path(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().ok();
+    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
@@ -168,8 +197,8 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         if !messages.is_empty() {
             let numbers: Vec<String> = messages.iter().map(usize::to_string).collect();
             print_line(&format!(
-                "{} turns not learned, {reason}: messages {}",
-                messages.len(),
+                "{} not learned, {reason}: messages {}",
+                counted(messages.len(), "turn"),
                 numbers.join(", ")
             ))?;
         }
@@ -201,15 +230,21 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         return Ok(());
     }
     let masked = row.argument_values.iter().filter(|value| value.is_masked);
-    print_line(&format!(
-        "{} values in arguments, {} of them not learned: {}\n",
-        row.argument_values.len(),
-        masked.clone().count(),
-        masked
-            .map(|value| value.text.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    ))
+    let masked: Vec<&str> = masked.map(|value| value.text.as_str()).collect();
+    print_line(&values_line(row.argument_values.len(), &masked))
+}
+
+/// How many values the arguments of calls have, and which of them are not learned.
+fn values_line(n: usize, masked: &[&str]) -> String {
+    let values = counted(n, "value");
+    match masked {
+        [] => format!("{values} in arguments, all of them learned as the tokens above show\n"),
+        masked => format!(
+            "{values} in arguments, {} of them not learned: {}\n",
+            masked.len(),
+            masked.join(", ")
+        ),
+    }
 }
 
 /// Who gives the system message, and how it begins.
@@ -273,4 +308,41 @@ fn paint(is_terminal: bool) -> fn(&InspectedToken, &str) -> String {
         }
     }
     if is_terminal { coloured } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_named_by_its_line_or_by_any_spelling_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("dev.jsonl");
+        std::fs::write(&file, "{}\n").unwrap();
+        let place = format!("{}:2", file.display());
+        let spelled = format!("{}/./dev.jsonl:2", dir.path().display());
+        for asked in ["2", &place, &spelled] {
+            assert!(is_place(asked, &place), "{asked}");
+        }
+        for asked in ["1", "train.jsonl:2", &spelled.replace(":2", ":1")] {
+            assert!(!is_place(asked, &place), "{asked}");
+        }
+        let mut config = Config::default();
+        config.data.train = vec![dir.path().join("train.jsonl").into()];
+        config.data.eval = vec![file.clone()];
+        let paths =
+            |row: &str| -> Vec<PathBuf> { files_of(Some(row), &config).paths().cloned().collect() };
+        assert_eq!(paths(&spelled), [file]);
+        assert_eq!(paths("2"), [dir.path().join("train.jsonl")]);
+    }
+
+    #[test]
+    fn values_that_are_all_learned_are_counted_without_a_list() {
+        let none = values_line(1, &[]);
+        assert!(none.starts_with("1 value in arguments, all"), "{none}");
+        assert_eq!(
+            values_line(4, &["Oslo", "3"]),
+            "4 values in arguments, 2 of them not learned: Oslo, 3\n"
+        );
+    }
 }

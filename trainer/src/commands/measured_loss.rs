@@ -11,7 +11,7 @@ use crate::eval::generator::LocalGenerator;
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::loss;
 use crate::models::Decoder;
-use crate::progress::{GenerationProgress, Work};
+use crate::progress::{GenerationProgress, Work, counted};
 use crate::rows::{ReadingReport, eval_rows};
 
 /// The loss of rows.
@@ -46,10 +46,10 @@ impl MeasuredLoss {
     /// What a person reads of it.
     pub(super) fn line(&self) -> String {
         format!(
-            "{:<32} {:.4}  ({} rows, {} learned tokens)",
+            "{:<32} {:.4}  ({}, {} learned tokens)",
             "loss",
             self.loss,
-            self.lines.len(),
+            counted(self.lines.len(), "row"),
             self.n_tokens
         )
     }

@@ -10,6 +10,7 @@ mod asked;
 mod chat;
 mod compare;
 mod data;
+mod data_files;
 mod data_goat;
 mod data_graph;
 mod data_shapes;
@@ -19,6 +20,7 @@ mod evaluate;
 mod export;
 mod fetch;
 mod generate;
+mod goat_review;
 mod init;
 mod inspect;
 mod machine;
@@ -37,20 +39,22 @@ mod target;
 mod train;
 mod verify;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use burn::tensor::Device;
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::cli::{Cli, Command, ConfigArgs, DataCommand, MachineArgs, SynthCommand};
+use crate::cli::{
+    Cli, Command, ConfigArgs, DataCommand, DataGoatCommand, MachineArgs, SynthCommand,
+};
 use crate::config::{self, Config, LoadedConfig};
 use crate::device;
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, fitting_text};
+use crate::progress::{Progress, between_bars, columns, counted, fitting_text};
 
 /// Runs one command to its end.
 ///
@@ -95,10 +99,17 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
         Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
-        Command::Data(DataCommand::Goat(on)) => data_goat::run(&on.args, &place),
+        Command::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => {
+            data_goat::run(&on.args, &place)
+        }
+        Command::Data(DataCommand::Goat(DataGoatCommand::Rows(command))) => {
+            goat_review::run(&command)
+        }
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
+        Command::Data(DataCommand::Convert(args)) => data_files::convert(&args),
+        Command::Data(DataCommand::Cache(args)) => data_files::cache(&args),
         Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
         Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),
@@ -206,9 +217,13 @@ fn eprint_line(text: &str) -> Result<(), Error> {
     }
 }
 
-/// A table without lines.
+/// A table without lines, on a terminal as wide as that.
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(columns()).unwrap_or(u16::MAX));
+    }
     table
 }

@@ -1,19 +1,23 @@
 //! The README.md of an export: what it is, what it was learned from, what it scores, and how it is asked.
 
 use std::fmt::Write;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::Value;
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::load_adapter;
+use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::regular_file;
 use tooltune_suites::SuiteInfo;
 
+use super::counted;
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::report_files::METRICS_FILE;
 use crate::recipes::run_lock::{BASE_MODEL, RunLock};
+use crate::recipes::selection::measured_lines;
 
 /// What is handed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +86,14 @@ pub(super) fn model_card(
             .map(|file| file.sha256.get(..12).unwrap_or_default());
         let sums: Vec<&str> = sums.take(4).collect();
         let (setting, path) = (&input.setting, input.path.display());
+        let rows = n_rows(&input.path).filter(|_| is_data(setting));
+        let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
         line(
             &mut text,
-            &format!("| `{setting}` | {path} (sha256 {}) |", sums.join(", ")),
+            &format!(
+                "| `{setting}` | {path} ({rows}sha256 {}) |",
+                sums.join(", ")
+            ),
         );
     }
     metrics(&mut text, config, checkpoint)?;
@@ -104,6 +113,14 @@ pub(super) fn model_card(
     );
     how_to_ask(&mut text, checkpoint, named.unwrap_or(&path), handed)?;
     Ok(text)
+}
+
+/// The rows of a file of plain text, where it is still here.
+fn n_rows(path: &Path) -> Option<usize> {
+    let is_plain = path.extension().is_some_and(|end| end == "jsonl");
+    let file = is_plain.then(|| regular_file::open(path).ok())??;
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    Some(lines.filter(|line| !line.trim_ascii().is_empty()).count())
 }
 
 fn is_data(setting: &str) -> bool {
@@ -130,6 +147,10 @@ fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), 
         ));
     }
     let mut has_head = false;
+    for (of, name, value) in of_run(checkpoint)? {
+        head(text, &mut has_head);
+        line(text, &format!("| {of} | {name} | {value:.4} | | |"));
+    }
     for (of, path) in tables {
         let bytes = regular_file::read_if_there(&path, RUN_FILE_BYTES);
         let Some(bytes) = bytes.map_err(Error::io(&path, "read"))? else {
@@ -141,31 +162,80 @@ fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), 
         let Some(suite) = SuiteInfo::of_metrics(&found) else {
             continue;
         };
-        if !has_head {
-            line(
-                text,
-                "\n## What it scores\n\nMeans with their 95 % bootstrap intervals.\n",
-            );
-            line(
-                text,
-                "| evaluation | metric | value | interval |\n|---|---|--:|---|",
-            );
-            has_head = true;
+        head(text, &mut has_head);
+        let n = |count: Option<&Value>| {
+            count
+                .and_then(Value::as_u64)
+                .map_or_else(String::new, |n| n.to_string())
+        };
+        if let Some(loss) = found["loss"].as_f64() {
+            let rows = n(found.get("n_loss_rows"));
+            line(text, &format!("| {of} | loss | {loss:.4} | | {rows} |"));
         }
         for name in suite.metrics {
             let number = |key: &str| found[*name][key].as_f64();
             if let (Some(value), Some(low), Some(high)) =
                 (number("value"), number("low"), number("high"))
             {
+                let rows = n(found[*name].get("n").or_else(|| found.get("n")));
                 let suite = suite.name;
                 line(
                     text,
-                    &format!("| {of} | {suite}.{name} | {value:.4} | {low:.4} to {high:.4} |"),
+                    &format!(
+                        "| {of} | {suite}.{name} | {value:.4} | {low:.4} to {high:.4} | {rows} |"
+                    ),
                 );
             }
         }
     }
     Ok(())
+}
+
+/// The head of the table of metrics, once.
+fn head(text: &mut String, is_there: &mut bool) {
+    if std::mem::replace(is_there, true) {
+        return;
+    }
+    line(
+        text,
+        "\n## What it scores\n\nMeans over so many samples, with their 95 % bootstrap intervals.\n",
+    );
+    line(
+        text,
+        "| evaluation | metric | value | interval | n |\n|---|---|--:|---|--:|",
+    );
+}
+
+/// What the files of the run say of a checkpoint: by which metric it was chosen as the best, and its
+/// loss on the held-out rows; each with what it is of.
+fn of_run(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Error> {
+    const LOSS: &str = "loss";
+    let mut found = Vec::new();
+    let Some(run) = checkpoint.parent().filter(|run| run.is_dir()) else {
+        return Ok(found);
+    };
+    let run_dir = RunDir::open_to_read(run)?;
+    let checkpoints = run_dir.list()?;
+    let name = checkpoint.file_name();
+    let Some(own) = checkpoints.iter().find(|one| one.path.file_name() == name) else {
+        return Ok(found);
+    };
+    let best = run_dir.best()?.filter(|best| best.step == own.step);
+    if let Some((metric, value)) = best.and_then(|best| best.metric.zip(best.value)) {
+        found.push(("at its checkpoint, which was chosen by it", metric, value));
+    }
+    let lines = measured_lines(&run_dir)?;
+    let mut of_step = lines.iter().rev();
+    let loss = of_step.find_map(|line| {
+        let is_of_step = line["step"].as_u64() == Some(own.step);
+        line["eval/loss"].as_f64().filter(|_| is_of_step)
+    });
+    let is_told = found.iter().any(|(_, name, _)| name == LOSS);
+    found.extend(
+        loss.filter(|_| !is_told)
+            .map(|loss| ("at its checkpoint", LOSS.to_owned(), loss)),
+    );
+    Ok(found)
 }
 
 /// The prompts that training used, and the lines that load the export.

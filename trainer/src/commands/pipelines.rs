@@ -225,7 +225,8 @@ impl<'a> View<'a> {
     }
 }
 
-fn table(header: &[&str]) -> Table {
+/// A table whose first column alone has words.
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header);

@@ -188,7 +188,7 @@ fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
         Device::Cuda(_) => None,
     };
     print_memory(&config, &outline.needs.memory, available)?;
-    print_line("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")?;
+    say("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")?;
     refuse_too_large(&config, &outline.needs.memory)
 }
 
@@ -442,7 +442,7 @@ fn steps(known: Option<u64>, length: RunLength) -> String {
 }
 
 fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) -> Result<(), Error> {
-    print_line(&format!(
+    say(&format!(
         "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
         size(memory.peak_bytes),
         memory.peak_phase,
@@ -457,7 +457,7 @@ fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) ->
             table.add_row(["  ".to_string() + &part.name, size(part.bytes)]);
         }
         align_right(&mut table, 1);
-        print_line(&format!(
+        say(&format!(
             "\n{}: {}\n{}",
             phase.name,
             size(phase.bytes),
@@ -465,13 +465,13 @@ fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) ->
         ))?;
     }
     if let Device::Cuda(_) = config.device {
-        print_line("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
+        say("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
     }
     Ok(())
 }
 
 fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
-    print_line(&format!(
+    say(&format!(
         "\nprobe: one step on the longest micro-batch, {} tokens of which {} are learned\n\
          {:.2} s, {:.0} tokens/s, loss {:.4}; {:.2} hours of training at this pace",
         probe.n_tokens,
@@ -490,13 +490,13 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
                 evaluation.suite_of_rows
             ),
         };
-        print_line(&format!("evaluations come on top: {work}{read}"))?;
+        say(&format!("evaluations come on top: {work}{read}"))?;
     }
     let Some(measured) = probe.peak_rss_bytes else {
         return Ok(());
     };
     let predicted = plan.needs.step_bytes;
-    print_line(&format!(
+    say(&format!(
         "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
         size(measured),
         size(predicted),

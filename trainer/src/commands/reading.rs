@@ -3,7 +3,7 @@
 
 use tooltune_rows::text::{DropReason, PrepareReport, UnlearnedTurns, WithoutBos};
 
-use super::{eprint_line, say};
+use super::{counted, eprint_line, say};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::optim::LearningRateSchedule;
@@ -100,7 +100,10 @@ fn unlearned_lines(turns: &UnlearnedTurns) -> Vec<String> {
     reasons
         .into_iter()
         .filter(|(n, _)| *n > 0)
-        .map(|(n, reason)| format!("{n} turns are not learned: {reason}"))
+        .map(|(n, reason)| {
+            let are = if n == 1 { "is" } else { "are" };
+            format!("{} {are} not learned: {reason}", counted(n, "turn"))
+        })
         .collect()
 }
 

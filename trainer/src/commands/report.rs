@@ -24,7 +24,7 @@ use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite, flat};
 use crate::error::Error;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
-use crate::rows::{ReadingReport, eval_rows, with_rows};
+use crate::rows::{ReadingReport, RowFiles, eval_rows, with_rows};
 use crate::settings;
 use evaluations::{Evaluated, Evaluation, Ranked, evaluations, ranked};
 
@@ -48,6 +48,17 @@ pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> 
     for (folder, name) in folders.iter().zip(names(&folders)) {
         let found = FoundRun::read(folder, name, &args.eval)?;
         runs.push(found.with_rows(place)?);
+    }
+    for (run, folder) in runs.iter().zip(&folders) {
+        if run.samples.is_empty() && run.texts.is_empty() {
+            let folder = folder.display();
+            eprint_line(&format!(
+                "{folder}: no sample was measured one by one, and none is shown; `tooltune generate \
+                 {folder} --output {folder}/eval/best.jsonl` writes texts beside those of the rows, \
+                 `tooltune eval {folder} --output {folder}/eval/best` measures each row, and the next \
+                 report has them"
+            ))?;
+        }
     }
     let page = render(&runs, metric_words)?;
     let beside = folders.first().map(|run| run.join("report.html"));
@@ -171,7 +182,7 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
     for file in files {
         let what = format!("prompts and golds of {}", file.display());
         let mut config = config.clone();
-        config.data.eval = vec![file];
+        config.data.evaluate_on(vec![file]);
         config.eval.max_samples = None;
         let found = eval_rows(&config, device, &mut ReadingReport::default());
         rows.extend(or_nothing(found, &what)?);
@@ -251,7 +262,7 @@ fn suites(
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
                 // Reports of agents hold their suite's table under its name.
-                metrics: metrics.get(suite).cloned().unwrap_or(metrics),
+                metrics: of_suite_alone(suite, metrics),
             });
         }
         if of_suite.iter().all(|result| result.step != Some(0)) {
@@ -268,6 +279,18 @@ fn suites(
     }
     results.extend(losses(checkpoints, best, metrics));
     Ok(results)
+}
+
+/// The suite's own table, with what its gold scores.
+fn of_suite_alone(suite: &str, metrics: Value) -> Value {
+    const CEILINGS: &str = "ceilings";
+    let Some(mut own) = metrics.get(suite).cloned() else {
+        return metrics;
+    };
+    if let (Some(own), Some(ceilings)) = (own.as_object_mut(), metrics.get(CEILINGS)) {
+        own.insert(CEILINGS.to_owned(), ceilings.clone());
+    }
+    own
 }
 
 /// The loss at step 0 and of each kept checkpoint, which the metrics file alone has.
@@ -324,9 +347,9 @@ struct Learned {
 fn previews(config: &Config, device: &Device) -> Result<Learned, Error> {
     let base = BaseModel::of(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
-    let files = config.data.train.as_slice();
+    let files = RowFiles::training(config);
     let mut report = ReadingReport::default();
-    with_rows(config, files, device, &mut report, |rows| {
+    with_rows(config, &files, device, &mut report, |rows| {
         let mut learned = Learned::default();
         for row in rows {
             let row = row?;

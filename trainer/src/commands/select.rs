@@ -63,7 +63,12 @@ pub(super) fn run(mut args: SelectArgs, place: &DeviceOption) -> Result<(), Erro
             run_dir.checkpoint_path(one.step).display()
         ))?;
     }
-    for line in ceilings(args, &run_dir, step, &metric)? {
+    let checkpoint = run_dir.checkpoint_path(step);
+    let folder = match (args.evaluate, checkpoint.file_name()) {
+        (true, Some(name)) => args.run.join("selection").join(name),
+        _ => checkpoint,
+    };
+    for line in ceilings(&folder, &metric)? {
         print_line(&line)?;
     }
     if !args.dry_run {
@@ -146,19 +151,8 @@ fn break_ties(
 }
 
 /// A line for each metric of the selection in which the gold of these rows is not the best.
-fn ceilings(
-    args: &SelectArgs,
-    run_dir: &RunDir,
-    step: u64,
-    metric: &MetricExpression,
-) -> Result<Vec<String>, Error> {
-    let checkpoint = run_dir.checkpoint_path(step);
-    let folder = if args.evaluate {
-        let name = checkpoint.file_name().unwrap_or_default();
-        args.run.join("selection").join(name)
-    } else {
-        checkpoint.clone()
-    };
+/// `folder` has what an evaluation leaves in a checkpoint.
+pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for name in metric.names() {
         let Some((suite, of_suite)) = name.split_once('.') else {
@@ -348,10 +342,13 @@ fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {
         .collect();
     known.sort_unstable();
     known.dedup();
+    let evaluated = match known.as_slice() {
+        [] => "no checkpoint was evaluated".to_owned(),
+        known => format!("evaluated are: {}", known.join(", ")),
+    };
     Error::Usage(format!(
-        "--metric {}: no kept checkpoint of {} has it; evaluated are: {}; --evaluate measures others",
+        "--metric {}: no kept checkpoint of {} has it; {evaluated}; --evaluate measures others",
         args.metric,
-        args.run.display(),
-        known.join(", ")
+        args.run.display()
     ))
 }

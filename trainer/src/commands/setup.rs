@@ -4,8 +4,9 @@
 use burn::tensor::Device;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 
-use crate::config::{self, CheckpointingMode, Config, GradientCheckpointing};
+use crate::config::{self, CheckpointingMode, Config, GradientCheckpointing, LoraConfig};
 use crate::error::Error;
+use crate::progress::counted;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
 
@@ -22,7 +23,10 @@ const USUAL_SCALINGS: [f64; 2] = [0.1, 16.0];
 pub(super) fn device_text(config: &Config, device: &Device) -> String {
     let name = config.device;
     match is_cpu(device) {
-        true => format!("{name}, {} threads", rayon::current_num_threads()),
+        true => format!(
+            "{name}, {}",
+            counted(rayon::current_num_threads(), "thread")
+        ),
         false => name.to_string(),
     }
 }
@@ -56,10 +60,9 @@ pub(super) fn model_lines(
     let typed = config.language_model()?.compute_dtype;
     let compute_dtype = settings::compute_dtype(typed, device)?;
     let kept = preparation.kept_blocks(config, compute_dtype, device)?;
-    let examples = preparation.examples.iter();
-    let longest = examples.map(|example| example.input_ids.len()).max();
+    let longest = preparation.examples.longest();
     let n_blocks = preparation.base.config.num_hidden_layers;
-    let of_longest = kept.count(longest.unwrap_or(1));
+    let of_longest = kept.count(longest.max(1));
     Ok(format!(
         "device {}; products in {}\nactivations {}",
         device_text(config, device),
@@ -94,7 +97,8 @@ pub(super) fn unusual_lines(config: &Config) -> Vec<String> {
         let lora = &config.lora;
         let r = lora.r.max(1) as f64;
         let divisor = if lora.use_rslora { r.sqrt() } else { r };
-        lines.extend(unusual_scaling("lora", lora.lora_alpha, divisor));
+        lines.extend(unusual_scaling("lora.lora_alpha", lora.lora_alpha, divisor));
+        lines.extend(unusual_patterns(lora));
     }
     if let Some(retriever) = config.trained_retriever() {
         let usual = match retriever.lora {
@@ -105,7 +109,11 @@ pub(super) fn unusual_lines(config: &Config) -> Vec<String> {
         lines.extend(unusual("retriever.learning_rate", rate, usual));
         if let Some(lora) = &retriever.lora {
             let r = lora.r.max(1) as f64;
-            lines.extend(unusual_scaling("retriever.lora", lora.lora_alpha, r));
+            lines.extend(unusual_scaling(
+                "retriever.lora.lora_alpha",
+                lora.lora_alpha,
+                r,
+            ));
         }
     }
     lines
@@ -124,7 +132,31 @@ fn unusual(key: &str, value: f64, usual: [f64; 2]) -> Option<String> {
     ))
 }
 
-fn unusual_scaling(table: &str, alpha: f64, divisor: f64) -> Option<String> {
+/// The same for the modules of a pattern, whose rank or alpha is their own.
+fn unusual_patterns(lora: &LoraConfig) -> Vec<String> {
+    let (ranks, alphas) = (&lora.rank_pattern.0, &lora.alpha_pattern.0);
+    let of_alpha = alphas.iter().map(|(pattern, alpha)| {
+        let rank = ranks.iter().find(|(other, _)| other == pattern);
+        let rank = rank.map_or(lora.r, |(_, rank)| *rank);
+        (format!("lora.alpha_pattern.{pattern}"), *alpha, rank)
+    });
+    let has_alpha = |pattern: &str| alphas.iter().any(|(other, _)| other == pattern);
+    let of_rank = ranks.iter().filter(|(pattern, _)| !has_alpha(pattern));
+    let of_rank = of_rank.map(|(pattern, rank)| {
+        let key = format!("lora.rank_pattern.{pattern} = {rank} and lora.lora_alpha");
+        (key, lora.lora_alpha, *rank)
+    });
+    of_alpha
+        .chain(of_rank)
+        .filter_map(|(key, alpha, rank)| {
+            let rank = rank.max(1) as f64;
+            let divisor = if lora.use_rslora { rank.sqrt() } else { rank };
+            unusual_scaling(&key, alpha, divisor)
+        })
+        .collect()
+}
+
+fn unusual_scaling(key: &str, alpha: f64, divisor: f64) -> Option<String> {
     let scaling = alpha / divisor;
     let [least, most] = USUAL_SCALINGS;
     let side = match scaling {
@@ -132,15 +164,19 @@ fn unusual_scaling(table: &str, alpha: f64, divisor: f64) -> Option<String> {
         scaling if scaling < least => "far below",
         _ => return None,
     };
+    // Three digits behind the point, and none that say nothing.
+    let shown = (scaling * 1000.0).round() / 1000.0;
+    let shown = if shown == 0.0 { scaling } else { shown };
     Some(format!(
-        "{table}.lora_alpha = {alpha} scales the adapter by {scaling:.3}, {side} what people use, {least} \
-         to {most}; is it meant so?"
+        "{key} = {alpha} scales the adapter by {shown}, {side} what people use, {least} to {most}; is it \
+         meant so?"
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{LoadedConfig, Preset, Source};
 
     #[test]
     fn what_is_far_outside_of_what_people_use_is_told_and_nothing_else() {
@@ -154,10 +190,43 @@ mod tests {
         );
         let low = unusual("train.learning_rate", 1e-9, USUAL_RATES).unwrap();
         assert!(low.contains("far below"), "{low}");
-        assert_eq!(unusual_scaling("lora", 16.0, 8.0), None);
-        let large = unusual_scaling("lora", 4096.0, 8.0).unwrap();
+        assert_eq!(unusual_scaling("lora.lora_alpha", 16.0, 8.0), None);
+        let large = unusual_scaling("lora.lora_alpha", 4096.0, 8.0).unwrap();
         assert!(large.contains("lora.lora_alpha = 4096"), "{large}");
-        assert!(large.contains("by 512.000, far above"), "{large}");
-        assert!(unusual_scaling("lora", 0.1, 8.0).is_some());
+        assert!(large.contains("by 512, far above"), "{large}");
+        let small = unusual_scaling("lora.lora_alpha", 0.1, 8.0).unwrap();
+        assert!(small.contains("by 0.013, far below"), "{small}");
+    }
+
+    #[test]
+    fn the_modules_of_a_pattern_are_looked_at_by_their_own_rank_and_alpha() {
+        let lines = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&one| one.to_owned()).collect();
+            let source = Source {
+                name: "a.toml".to_owned(),
+                text: Preset::Sft.text().to_owned(),
+            };
+            unusual_lines(&LoadedConfig::parse(source, &overrides).unwrap().config)
+        };
+        assert_eq!(lines(&[]), Vec::<String>::new());
+        let both = lines(&[
+            "lora.rank_pattern.q_proj=64",
+            "lora.alpha_pattern.q_proj=90000",
+        ]);
+        let [line] = both.as_slice() else {
+            panic!("{both:?}");
+        };
+        assert!(
+            line.starts_with(
+                "lora.alpha_pattern.q_proj = 90000 scales the adapter by 1406.25, far above"
+            ),
+            "{line}"
+        );
+        let rank = lines(&[
+            "lora.r=64",
+            "lora.lora_alpha=64",
+            "lora.rank_pattern.q_proj=1",
+        ]);
+        assert!(rank[0].contains("lora.rank_pattern.q_proj = 1 and lora.lora_alpha = 64"));
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 use tooltune_checkpoints::digest::sha256_file;
 use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
+use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_hub::RepoKind;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
@@ -107,10 +108,17 @@ pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> 
 ///
 /// # Errors
 ///
-/// A config that cannot be read, or is refused, or one that was not trained with.
+/// What is no run, a config that cannot be read, or is refused, or one that was not trained with.
 pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
-    if path.is_dir() || !path.exists() && !is_config(path) {
+    if path.is_dir() {
+        must_be_a_run(path)?;
         return Ok(path.to_owned());
+    }
+    if !path.exists() && !is_config(path) {
+        return Err(Error::Usage(format!(
+            "{}: there is no such run; name its folder, or the config that it was trained with",
+            path.display()
+        )));
     }
     let run = LoadedConfig::load(path, &[])?.config.train.output_dir;
     if !run.is_dir() {
@@ -121,6 +129,26 @@ pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
         )));
     }
     Ok(run)
+}
+
+/// Refuses a folder of another kind. One that holds a part of a run is read as one, and says what it
+/// lacks.
+fn must_be_a_run(path: &Path) -> Result<(), Error> {
+    let found = match TargetKind::of(path) {
+        Ok(TargetKind::Run | TargetKind::Config) => return Ok(()),
+        Ok(TargetKind::Checkpoint(run)) => {
+            format!("this is a checkpoint; name its run, {}", run.display())
+        }
+        Ok(TargetKind::Adapter) => {
+            "this is an adapter, and no run; name the folder of a run".to_owned()
+        }
+        Ok(TargetKind::Model) => "this is a model, and no run; name the folder of a run".to_owned(),
+        Err(_) if RunDir::open_to_read(path)?.list()?.is_empty() => {
+            format!("this folder holds no run, which has a {RUN_CONFIG}; name the folder of a run")
+        }
+        Err(_) => return Ok(()),
+    };
+    Err(Error::Usage(format!("{}: {found}", path.display())))
 }
 
 /// Whether a path names a run, by its folder or by the config that it was trained with.
@@ -143,13 +171,33 @@ impl TargetArgs {
     pub(super) fn config(&self) -> Result<Config, Error> {
         let mut config = self.model.config(&self.data)?;
         if !self.data.is_empty() {
-            config.data.eval.clone_from(&self.data);
+            config.data.evaluate_on(self.data.clone());
             config.eval.max_samples = None;
         }
         if self.max_samples.is_some() {
             config.eval.max_samples = self.max_samples;
         }
         Ok(config)
+    }
+
+    /// Refuses an adapter of no run and a model alone without rows: no config names some, and what is
+    /// to be measured follows from them.
+    ///
+    /// # Errors
+    ///
+    /// Neither the command line nor `data.eval` names a file.
+    pub(super) fn must_have_rows(&self, config: &Config) -> Result<(), Error> {
+        let is_alone = matches!(
+            TargetKind::of(&self.model.path)?,
+            TargetKind::Adapter | TargetKind::Model
+        );
+        if is_alone && config.data.eval.is_empty() {
+            return Err(Error::Usage(format!(
+                "{}: there is nothing to evaluate on; name rows with --data",
+                self.model.path.display()
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -181,7 +229,25 @@ impl ModelArgs {
             }
         }?;
         say_recognised(&loaded)?;
+        self.say_what_does_not_count()?;
         Ok(loaded.config)
+    }
+
+    /// Says which settings of the command line are of training alone. The folder of a config's run is
+    /// none of them: it says where checkpoints are.
+    fn say_what_does_not_count(&self) -> Result<(), Error> {
+        const OF_TRAINING: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
+        for text in &self.overrides {
+            let key = text.split('=').next().unwrap_or_default().trim();
+            let is_of_training = OF_TRAINING.iter().any(|table| key.starts_with(table));
+            if is_of_training && key != "train.output_dir" {
+                eprint_line(&format!(
+                    "--set {key} is a setting of training and changes nothing here: what was trained \
+                     keeps its own"
+                ))?;
+            }
+        }
+        Ok(())
     }
 
     /// What a config would say of an adapter that no run is known of.
@@ -256,6 +322,13 @@ impl ModelArgs {
                 "{}: a model alone has no checkpoints; name a run, or leave --checkpoint out",
                 self.path.display()
             ))),
+            (Some(typed), TargetKind::Adapter) if typed != "base" && !Path::new(typed).exists() => {
+                Err(Error::Usage(format!(
+                    "{}: an adapter of no run has no checkpoints, and {typed} is none; name a run, or \
+                     leave --checkpoint out",
+                    self.path.display()
+                )))
+            }
             (Some(typed), _) => Ok(typed.clone()),
             (None, TargetKind::Run | TargetKind::Config) => Ok("best".to_owned()),
             (None, TargetKind::Checkpoint(_) | TargetKind::Adapter) => {

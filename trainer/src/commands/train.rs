@@ -6,10 +6,11 @@ use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
+use super::select::ceilings;
 use super::setup::{model_lines, retriever_line, unusual_lines};
-use super::{DeviceOption, load_config, say};
+use super::{DeviceOption, counted, load_config, say};
 use crate::cli::TrainArgs;
-use crate::config::{ArgumentMask, Config};
+use crate::config::{ArgumentMask, Config, MetricExpression};
 use crate::error::Error;
 use crate::out_of_memory::{GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
 use crate::plan::{self, GENERATION, size};
@@ -47,8 +48,8 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
         }
     };
     say(&format!(
-        "{} steps done; run directory {}",
-        summary.steps,
+        "{} done; run directory {}",
+        counted(summary.steps as usize, "step"),
         summary.run_dir.display()
     ))?;
     if let Some(evaluations) = summary.stopped_early {
@@ -76,7 +77,14 @@ fn say_best(summary: &RunSummary) -> Result<(), Error> {
              ({last})"
         )),
         _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
-    }
+    }?;
+    // What cannot be read as an expression was refused before the run.
+    let Ok(metric) = MetricExpression::parse(metric) else {
+        return Ok(());
+    };
+    ceilings(&best.path, &metric)?
+        .iter()
+        .try_for_each(|line| say(line))
 }
 
 /// What a retriever learns from, and what it does not learn as it stands.
@@ -104,12 +112,12 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
     say(&format!(
-        "{} rows, {} examples, {} tokens of which {} learned; {} steps",
-        report.n_rows,
-        preparation.examples.len(),
+        "{}, {}, {} tokens of which {} learned; {}",
+        counted(report.n_rows, "row"),
+        counted(preparation.examples.len(), "example"),
         report.n_tokens,
         report.n_trained_tokens,
-        preparation.total_steps
+        counted(preparation.total_steps as usize, "step")
     ))?;
     say(&model_lines(config, &preparation, device)?)?;
     if config.mask.arguments != ArgumentMask::None {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tooltune_rows::text::{
-    self, Recognised, RecognisedFormat, SlotPrompt, TrainOn, recognise_file,
+    self, Columns, DataError, Recognised, RecognisedFormat, SlotPrompt, TrainOn, recognise_records,
 };
 
 use super::enums::{DataFormat, EvalStrategy};
@@ -109,17 +109,15 @@ fn format(config: &mut Config, has_model: bool, findings: &mut Findings) -> Opti
     if data.format != DataFormat::Auto || is_unreadable {
         return None;
     }
-    let listed = |setting: &'static str, files: &[PathBuf]| -> Vec<_> {
-        files.iter().map(|file| (setting, file.clone())).collect()
-    };
-    let files = [
-        listed("data.train", &data.train),
-        listed("data.eval", &data.eval),
-    ];
+    let train: Vec<PathBuf> = data.train_paths().cloned().collect();
+    let train = train.iter().map(|file| ("data.train", file));
+    let files = train.chain(data.eval.iter().map(|file| ("data.eval", file)));
+    let columns = Columns::new(data.columns.clone());
     let mut first: Option<Recognised> = None;
-    let files = files.into_iter().flatten();
     for (setting, file) in files.filter(|(_, file)| file.exists()) {
-        match (recognise_file(&file), &first) {
+        let found = tooltune_files::open(file).map_err(DataError::from);
+        let found = found.and_then(|records| recognise_records(records, &columns));
+        match (found, &first) {
             (Ok(found), None) => first = Some(found),
             (Ok(found), Some(first)) if first.format == found.format => {}
             (Ok(found), Some(first)) => {

@@ -13,7 +13,7 @@ use miette::{
 use regex::Regex;
 
 /// Source lines above this many bytes are not drawn.
-const LONGEST_LINE: usize = 1_000;
+const LONGEST_LINE: usize = 240;
 
 /// At most this many mistakes are drawn; a file with more is no config.
 const MOST_DRAWN: usize = 50;

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tooltune_agents::truncation::TruncationOptions;
+use tooltune_rows::text;
 use tooltune_suites::{Reduction, Shortening};
 
 /// Defines an enum whose variants are words in the config file.
@@ -98,6 +99,8 @@ choices! {
         Http = "http",
         /// The tools of an MCP server, which is started.
         Mcp = "mcp",
+        /// StableToolBench's cache, a server of its form, or both.
+        Stabletoolbench = "stabletoolbench",
     }
 }
 
@@ -353,4 +356,20 @@ pub struct Sampling {
     pub top_k: Option<usize>,
     /// Among the fewest whose probabilities sum to this share, above 0 and at most 1.
     pub top_p: f64,
+}
+
+impl DataFormat {
+    /// The format of rows; `None` for trajectories, which are expanded to rows, and where it is not
+    /// known because the files of the config are not here.
+    pub fn of_rows(self) -> Option<text::DataFormat> {
+        match self {
+            Self::Slot => Some(text::DataFormat::Slot),
+            Self::PromptCompletion => Some(text::DataFormat::PromptCompletion),
+            Self::Messages => Some(text::DataFormat::Messages),
+            Self::ShareGpt => Some(text::DataFormat::ShareGpt),
+            Self::Alpaca => Some(text::DataFormat::Alpaca),
+            Self::Xlam => Some(text::DataFormat::Xlam),
+            Self::Goat | Self::Auto => None,
+        }
+    }
 }

@@ -30,8 +30,8 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// Reads a TOML file (YAML if its name ends in `.yaml` or `.yml`) and applies `--set`
-    /// overrides in their order.
+    /// Reads a TOML file (YAML if its name ends in `.yaml` or `.yml`), or that of a run's folder, and
+    /// applies `--set` overrides in their order.
     ///
     /// # Errors
     ///
@@ -47,6 +47,9 @@ impl LoadedConfig {
     ///
     /// As [`LoadedConfig::load`]; a name that cannot be fetched.
     pub fn load_with(path: &Path, overrides: &[String], names: Names) -> Result<Self, ConfigError> {
+        // A run keeps the config that repeats it.
+        let of_run = path.join(RESOLVED);
+        let path = if of_run.is_file() { &of_run } else { path };
         Self::parse_with(read(path)?, overrides, names)
     }
 
@@ -92,6 +95,10 @@ impl LoadedConfig {
             }
         }
 
+        // What is no TOML may be the text of another program, whole.
+        if let Some(problem) = of_another_kind(&sources[0], &syntax) {
+            return Err(ConfigError::new(sources, vec![problem]));
+        }
         if let Some(origin) = Origin::of_document(&document, &schema::keys(schema::root())) {
             return Err(ConfigError::new(sources, vec![of_another_trainer(origin)]));
         }
@@ -223,6 +230,42 @@ fn complete(
     recognised
 }
 
+/// What a text is of which nothing is TOML: a config of another trainer, JSON, or rows.
+fn of_another_kind(file: &Source, syntax: &[Problem]) -> Option<Problem> {
+    let is_of_file = |problem: &Problem| problem.place.is_none_or(|place| place.source == 0);
+    if !syntax.iter().any(is_of_file) {
+        return None;
+    }
+    if let Some(origin) = Origin::of_text(&file.text) {
+        return Some(of_another_trainer(origin));
+    }
+    let is_object = |text: &str| {
+        let parsed = serde_json::from_str::<serde_json::Value>(text);
+        parsed.is_ok_and(|value| value.is_object())
+    };
+    let mut lines = file.text.lines().filter(|line| !line.trim().is_empty());
+    let is_of_rows = lines.next().is_some_and(is_object);
+    let (message, help) = if is_of_rows && (lines.next().is_some() || file.name.ends_with("jsonl"))
+    {
+        (
+            "these are rows in JSON Lines, and no config",
+            "name a config or a run here, and rows with --data, or in data.train and data.eval",
+        )
+    } else if serde_json::from_str::<serde_json::Value>(&file.text).is_ok() {
+        (
+            "this is JSON, and a config is written in TOML or YAML",
+            "`tooltune init` writes a config to begin with",
+        )
+    } else {
+        return None;
+    };
+    Some(Problem {
+        message: message.to_owned(),
+        help: help.to_owned(),
+        place: None,
+    })
+}
+
 fn of_another_trainer(origin: &Origin) -> Problem {
     Problem {
         message: format!("this is a config of {}, as its keys say", origin.name),
@@ -238,7 +281,16 @@ fn read(path: &Path) -> Result<Source, ConfigError> {
     match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
         Ok(Ok(text)) => Ok(Source { name, text }),
         Ok(Err(error)) => Err(not_utf8(name, &error)),
-        Err(error) => Err(unreadable(name, &error)),
+        Err(_) if path.is_dir() => Err(refused(
+            name,
+            "this is a folder, and it holds no run".to_owned(),
+            "name the file of a config, or the folder of a run; `tooltune init` writes a config to begin with",
+        )),
+        Err(error) => Err(refused(
+            name,
+            format!("the config cannot be read: {error}"),
+            "check the path; `tooltune init` writes a config to begin with",
+        )),
     }
 }
 
@@ -259,10 +311,11 @@ fn line(problem: &Problem, line_ends: &[Vec<usize>]) -> Option<(usize, usize)> {
     Some((place.source, before))
 }
 
-fn unreadable(name: String, error: &std::io::Error) -> ConfigError {
+/// The refusal of what is read as a config and is none.
+fn refused(name: String, message: String, help: &str) -> ConfigError {
     let problem = Problem {
-        message: format!("the config cannot be read: {error}"),
-        help: "check the path; `tooltune init` writes a config to begin with".to_owned(),
+        message,
+        help: help.to_owned(),
         place: None,
     };
     ConfigError::new(

@@ -61,7 +61,7 @@ pub use tables::{
     AgentSuiteConfig, BaseModelSettings, CheckpointConfig, Config, DataConfig, EvalConfig,
     ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
     NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight, TrainConfig,
-    TruncateConfig, eval,
+    TrainFile, TruncateConfig, eval,
 };
 pub use template_kwargs::TemplateKwargs;
 pub use tooltune_checkpoints::adapter::{Patterns, TargetModules};

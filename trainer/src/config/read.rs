@@ -12,7 +12,7 @@ use super::did_you_mean::{self, Tables};
 use super::document::{Entry, Node, Table, Value};
 use super::enums::Device;
 use super::findings::Findings;
-use super::schema::{keys, root, target};
+use super::schema::{keys, root, setting_of, target};
 use super::tables::Config;
 use crate::budgets::EXPLAINED_KEYS;
 
@@ -96,6 +96,20 @@ impl Reader {
             } else {
                 did_you_mean::unexplained(path, &entry.key)
             };
+            // What was meant for another table has a value there, too; both are told at once.
+            let meant = unknown.meant.as_deref().filter(|meant| {
+                let key = meant.rsplit('.').next();
+                key == Some(&*entry.key) && *meant != entry.key
+            });
+            if let Some(meant) = meant {
+                let schema = setting_of(meant);
+                let setting = Expected {
+                    path: meant,
+                    schema,
+                    kind: schema["x-kind"].as_str(),
+                };
+                self.value(&entry.node, &setting);
+            }
             self.findings.misnamed.extend(unknown.meant);
             self.findings.problems.push(Problem {
                 message: unknown.message,
@@ -403,6 +417,7 @@ fn branch(node: &Node, schema: &'static Json) -> &'static Json {
     let fits = |form: &&&Json| match node.value {
         Value::Text(_) => words(form).is_some() || form["type"] == "string",
         Value::Integer(_) => form["type"] == "integer",
+        Value::Table(_) => form["type"] == "object",
         _ => false,
     };
     let targets: Vec<&Json> = forms.iter().map(target).collect();

@@ -73,7 +73,12 @@ pub(crate) fn visit_paths(
             }
             Value::Array(list) if is_path => {
                 for (i, file) in list.iter_mut().enumerate() {
-                    if let Value::String(file) = file {
+                    // A file alone, or a table with its path.
+                    let file = match file {
+                        Value::Object(table) => table.get_mut("path"),
+                        file => Some(file),
+                    };
+                    if let Some(Value::String(file)) = file {
                         visit(&format!("{setting}[{i}]"), file);
                     }
                 }

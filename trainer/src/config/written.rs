@@ -26,6 +26,8 @@ pub enum OnResume {
     Safe,
     /// The run becomes longer, by steps that follow those it has.
     Extends,
+    /// The run would be over before it is.
+    Shortens,
     /// The remaining steps would be those of another run.
     Refused,
 }
@@ -92,7 +94,7 @@ impl Change {
         let number = |text: &String| text.parse::<f64>().ok();
         let on_resume = match (on_resume(path), old.and_then(number), new.and_then(number)) {
             // Fewer steps than before are another run; whether another unit gives fewer, the run says.
-            (OnResume::Extends, Some(old), Some(new)) if new < old => OnResume::Refused,
+            (OnResume::Extends, Some(old), Some(new)) if new < old => OnResume::Shortens,
             (on_resume, ..) => on_resume,
         };
         Self {
@@ -174,8 +176,7 @@ pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_j
         if let (Some(Value::Object(table)), Some(executor)) =
             (settings.pointer_mut(&table), executor)
         {
-            let own = executor.kind.keys();
-            table.retain(|key, _| key == "kind" || own.contains(&key.as_str()));
+            table.retain(|key, _| executor.kind.takes(key));
         }
     }
     if let Some(Value::Object(retriever)) = settings.get_mut("retriever")

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use super::generate::FinishReason;
 use super::generator::Completion;
-use crate::config::EvalConfig;
 
 /// Counts over the texts of an evaluation, those of an interrupted one among them.
 #[derive(Debug, Default)]
@@ -55,9 +54,9 @@ impl Endings {
         }
     }
 
-    /// What there is to say: of texts that were cut at the limit of tokens, of answers of a server
-    /// without a text, and of prompts without an answer, which count as empty ones.
-    pub fn lines(&self) -> Vec<String> {
+    /// What there is to say: of texts that were cut at one of their `limits`, which are settings, of
+    /// answers of a server without a text, and of prompts without an answer, which count as empty ones.
+    pub fn lines(&self, limits: &[String]) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts {
             n_texts,
@@ -71,7 +70,7 @@ impl Endings {
             lines.push(format!(
                 "{n_cut} of {n_texts} texts were cut at the limit of tokens (finish_reason \
                  \"length\"); raise {}, if they should be whole",
-                EvalConfig::limits_of_answers().join(", or ")
+                limits.join(", or ")
             ));
         }
         if *n_without_text > 0 {
@@ -102,6 +101,7 @@ impl Endings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{EvalConfig, Suite};
 
     #[test]
     fn what_was_cut_and_what_has_no_text_is_counted() {
@@ -118,7 +118,7 @@ mod tests {
         };
         let endings = Endings::default();
         add(&endings, &[written("stop", None), written("", None)]);
-        assert!(endings.lines().is_empty());
+        assert!(endings.lines(&[]).is_empty());
         let others = [
             written("length", None),
             written("length", Some("reasoning")),
@@ -126,8 +126,24 @@ mod tests {
             written("", Some("nothing")),
         ];
         add(&endings, &others);
-        let lines = endings.lines();
+        let lines = endings.lines(&[]);
         assert!(lines[0].starts_with("2 of 6 texts were cut"), "{lines:?}");
+        // The limit that is raised is that of the suites whose texts these are.
+        let raise = |suites: &[&str]| {
+            let named = |word: &&str| Suite::all().find(|suite| suite.as_str() == *word);
+            let suites: Vec<Suite> = suites.iter().filter_map(named).collect();
+            endings.lines(&EvalConfig::limits_of_answers(&suites))[0].clone()
+        };
+        for (suites, limits) in [
+            (&["slot"][..], "raise eval.max_new_tokens, if"),
+            (&["toolqa"], "raise eval.toolqa.max_new_tokens, if"),
+            (
+                &["calls", "slot", "toolqa"],
+                "raise eval.max_new_tokens, or eval.toolqa.max_new_tokens, if",
+            ),
+        ] {
+            assert!(raise(suites).contains(limits), "{}", raise(suites));
+        }
         let counted = "3 of 6 answers of the server have no text and count as empty, by \
                        finish_reason and what they have instead: 1 content_filter, nothing; 1 \
                        length, reasoning; 1 no finish_reason, nothing";
@@ -139,7 +155,7 @@ mod tests {
         };
         add(&endings, &[refused("status 400"), refused("status 400")]);
         assert_eq!(
-            endings.lines()[2],
+            endings.lines(&[])[2],
             "2 of 8 prompts have no answer of the server and count as empty, by what is wrong: 2 \
              status 400, such as a:1: http://x answered 400"
         );

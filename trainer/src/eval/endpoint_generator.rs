@@ -97,9 +97,9 @@ impl EndpointGenerator {
         &self.endings
     }
 
-    /// What there is to say of its answers.
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = self.endings.lines();
+    /// What there is to say of its answers, whose tokens `limits` limit.
+    pub fn lines(&self, limits: &[String]) -> Vec<String> {
+        let mut lines = self.endings.lines(limits);
         let others = self
             .other_models
             .lock()

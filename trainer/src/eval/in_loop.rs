@@ -11,7 +11,7 @@ use super::generator::{Generator, LocalGenerator};
 use super::loss;
 use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, in_checkpoint};
 use crate::base_model::BaseModel;
-use crate::config::{Config, EvalStrategy, MetricExpression};
+use crate::config::{Config, EvalConfig, EvalStrategy, MetricExpression, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
@@ -143,7 +143,9 @@ impl Evaluator {
             metrics.extend(result.metrics);
             files.extend(in_checkpoint(suite.suite(), result.files));
         }
-        for line in endings.lines() {
+        let suites = self.of_rows.iter().chain(self.suites.iter());
+        let suites: Vec<Suite> = suites.map(|suite| suite.suite()).collect();
+        for line in endings.lines(&EvalConfig::limits_of_answers(&suites)) {
             tracing::warn!("{line}");
         }
         Ok(EvaluationOutcome::Done { metrics, files })

@@ -1,7 +1,7 @@
 //! The queries and documents of an evaluation of a retriever.
 
 use tooltune_agents::flat::FlatDocuments;
-use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
+use tooltune_agents::pairs::{PairSet, read_documents, read_pairs_of};
 use tooltune_rows::tools::ApiCatalogue;
 
 use crate::config::Config;
@@ -9,7 +9,7 @@ use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::documents::no_retriever;
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
-use crate::rows::{eval_trajectories, flat_documents, goat_options};
+use crate::rows::{RowFiles, eval_trajectories, flat_documents, goat_options};
 
 /// Queries with their right documents, among all documents.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl RankedTexts {
         let mut set = if retriever.eval.is_empty() {
             trajectory_pairs(config)?
         } else {
-            read_pairs(&retriever.eval)?
+            read_pairs_of(RowFiles::whole(&retriever.eval).open()?)?
         };
         let n_queries = set.queries().len();
         if let Some(path) = &retriever.documents {

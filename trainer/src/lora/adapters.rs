@@ -145,6 +145,21 @@ impl Adapters {
         self.flat.to_data().iter::<f32>().collect()
     }
 
+    /// What LoRA+ multiplies the learning rate of each parameter by, `[p]`: 1 for A, `ratio` for B.
+    ///
+    /// # Source
+    ///
+    /// Hayou et al. 2024 ("LoRA+: Efficient Low Rank Adaptation of Large Models"), as
+    /// `create_loraplus_optimizer` of peft 0.21 has it.
+    pub fn rate_scales(&self, ratio: f64) -> Tensor<1> {
+        let mut scales = vec![1.0; self.n_parameters()];
+        for [_, (_, _, b)] in self.slots.iter().map(AdapterSlot::tensors) {
+            scales[b].fill(ratio as f32);
+        }
+        let n = scales.len();
+        Tensor::from_data(TensorData::new(scales, [n]), &self.flat.device())
+    }
+
     /// Number of trainable parameters.
     pub fn n_parameters(&self) -> usize {
         self.slots.iter().map(AdapterSlot::len).sum()

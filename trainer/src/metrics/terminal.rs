@@ -158,7 +158,14 @@ impl MetricSink for TerminalSink {
     fn record(&mut self, record: &Record) {
         let total = self.total_steps;
         let (step, loss, timing) = match record {
-            Record::Resumed(record) => return self.write(&resume_text(record, total)),
+            Record::Resumed(record) => {
+                // The bar begins where the run does.
+                self.moved(&Moved {
+                    step: record.step as f64,
+                    ..Moved::default()
+                });
+                return self.write(&resume_text(record, total));
+            }
             Record::Eval(record) => {
                 let text = eval_text(record, total, &self.chosen, self.evaluated.as_ref());
                 self.evaluated = Some(Evaluated {
@@ -252,6 +259,7 @@ fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
         true if *step < total_steps => {
             format!("nothing to do: the run stopped early at step {step} of {total_steps}")
         }
+        true if total_steps == 1 => "nothing to do: its one step is done".to_owned(),
         true => format!("nothing to do: all {total_steps} steps are done"),
     }
 }

@@ -17,6 +17,7 @@ use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
 
+use super::EmbeddingNoise;
 use crate::lora::{AdapterSlot, DropoutKey};
 use crate::models::decoder::Block;
 use crate::models::{BatchContext, Decoder};
@@ -28,6 +29,8 @@ pub struct BackwardOptions {
     pub gradient_scale: f64,
     /// Dropout of this micro-batch.
     pub dropout: Option<DropoutKey>,
+    /// Noise on its embeddings.
+    pub noise: Option<EmbeddingNoise>,
     /// Blocks, counted from the last, whose activations are kept instead of computed again.
     pub n_kept_blocks: usize,
     /// Supervised rows whose logits are alive at a time.
@@ -143,6 +146,9 @@ pub fn backward_watched(
         decoder,
         context: &context,
         dropout: options.dropout,
+        noise: options
+            .noise
+            .map(|noise| (noise, batch.cu_seqlens.as_slice())),
         first_adapted: slots
             .first()
             .map_or(decoder.blocks.len(), |slot| slot.layer),
@@ -232,6 +238,8 @@ struct BlockwisePass<'a> {
     decoder: &'a Decoder,
     context: &'a BatchContext,
     dropout: Option<DropoutKey>,
+    /// On the embeddings, and where each document begins.
+    noise: Option<(EmbeddingNoise, &'a [usize])>,
     /// Below this block nothing learns.
     first_adapted: usize,
     /// The supervised rows, `[m]`.
@@ -251,6 +259,9 @@ impl BlockwisePass<'_> {
         let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
         let mut kept = Vec::with_capacity(n_blocks - self.first_adapted);
         let mut x = self.decoder.embed(input_ids);
+        if let Some((noise, cu_seqlens)) = self.noise {
+            x = noise.added(x, cu_seqlens);
+        }
         for (layer, block) in self.decoder.blocks.iter().enumerate() {
             if layer >= first_kept {
                 let graph = self.graph(layer, x);

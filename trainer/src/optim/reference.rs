@@ -33,6 +33,9 @@ pub fn backward(
     }
     let rows = supervision.row_indices(&device);
     let mut x = tracked.embed(&batch.input_ids);
+    if let Some(noise) = options.noise {
+        x = noise.added(x, &batch.cu_seqlens);
+    }
     for (layer, block) in tracked.blocks.iter().enumerate() {
         let dropout = options.dropout.map(|key| key.layer(layer));
         // The masks of the last block count its rows: with them the rows are chosen where it does.

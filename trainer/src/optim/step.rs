@@ -15,6 +15,8 @@ pub struct Optimizer {
     pub state: AdamWState,
     /// Global norm above which gradients are scaled down; 0 does not clip.
     pub max_grad_norm: f64,
+    /// What the learning rate of each parameter is multiplied by, `[p]`; 1 for all without it.
+    pub rate_scales: Option<Tensor<1>>,
 }
 
 /// What a step did.
@@ -39,6 +41,7 @@ impl Optimizer {
             adamw,
             state: AdamWState::new(parameters),
             max_grad_norm,
+            rate_scales: None,
         }
     }
 
@@ -63,9 +66,15 @@ impl Optimizer {
         };
         // Taken out, so that parameters without other readers are changed where they lie.
         let before = std::mem::replace(parameters, gradient.clone());
-        *parameters = self
-            .adamw
-            .update(before, gradient, &mut self.state, learning_rate);
+        let state = &mut self.state;
+        *parameters = match &self.rate_scales {
+            None => self.adamw.update(before, gradient, state, learning_rate),
+            scales => {
+                let scales = scales.as_ref();
+                self.adamw
+                    .update_scaled(before, gradient, state, learning_rate, scales)
+            }
+        };
         StepOutcome::Updated { grad_norm }
     }
 }

@@ -172,7 +172,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
     };
     let longest = config.data.max_length;
     Some(EvaluationWork {
-        n_loss_rows: usize::from(needs_loss(config) || !config.data.eval.is_empty()),
+        n_loss_rows: usize::from(needs_loss(config) || config.data.has_eval_rows()),
         longest_loss_row: BatchShape {
             n_tokens: longest,
             n_trained_tokens: longest,

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_rows::batches::{Example, Padding, collate};
 
 use crate::config::Config;
 use crate::device::loss_rows;
@@ -15,6 +14,7 @@ use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
 use crate::recipes::preparation::Preparation;
+use crate::recipes::sft::micro_batch;
 use crate::settings;
 
 /// What one step on the longest micro-batch took.
@@ -62,18 +62,7 @@ pub fn probe(
         &adapters.flat,
     );
     adapters.attach(&mut decoder);
-    let examples: Vec<Example> = longest_batch
-        .iter()
-        .map(|&idx| {
-            let example = &preparation.examples[idx];
-            Example {
-                id: &example.id,
-                input_ids: &example.input_ids,
-                loss_weights: &example.loss_weights,
-            }
-        })
-        .collect();
-    let batch = collate(&examples, Padding::None)?;
+    let batch = micro_batch(&preparation.examples, longest_batch)?;
     let rss_before_step_bytes = rss_bytes();
 
     let started = Instant::now();
@@ -82,6 +71,7 @@ pub fn probe(
         gradient_scale: 1.0 / sum_loss_weights,
         dropout: DropoutRate::new(config.lora.lora_dropout)
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
+        noise: settings::embedding_noise(&config.train, 1, 0),
         n_kept_blocks: kept_blocks.count(batch.n_tokens()),
         chunk_rows: loss_rows(device),
         distillation: settings::distillation(&config.train),

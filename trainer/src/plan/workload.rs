@@ -4,6 +4,7 @@
 //! the longest batch ends a run in its second hour.
 
 use tooltune_rows::batches::Cursor;
+use tooltune_rows::examples::ExampleLength;
 use tooltune_rows::text::{DataError, TokenizedExample, prompt_ids};
 use tooltune_suites::SuiteInfo;
 
@@ -25,18 +26,17 @@ pub struct BatchShape {
 
 impl BatchShape {
     fn of_one(example: &TokenizedExample) -> Self {
-        let weights = example.loss_weights.iter();
         Self {
             n_tokens: example.input_ids.len(),
-            n_trained_tokens: weights.filter(|&&weight| weight > 0.0).count(),
+            n_trained_tokens: example.n_trained_tokens(),
         }
     }
 
-    fn of(examples: &[Self], batch: &[usize]) -> Self {
+    fn of_lengths(examples: &[ExampleLength], batch: &[usize]) -> Self {
         let examples = batch.iter().map(|&idx| &examples[idx]);
         examples.fold(Self::default(), |shape, example| Self {
-            n_tokens: shape.n_tokens + example.n_tokens,
-            n_trained_tokens: shape.n_trained_tokens + example.n_trained_tokens,
+            n_tokens: shape.n_tokens + example.n_tokens as usize,
+            n_trained_tokens: shape.n_trained_tokens + example.n_trained_tokens as usize,
         })
     }
 }
@@ -61,8 +61,7 @@ pub struct TrainingWork {
 /// Walks the steps of a run as training will, the first [`MOST_WALKED`]; the others are taken as those
 /// were.
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
-    let examples = preparation.examples.iter();
-    let examples: Vec<BatchShape> = examples.map(BatchShape::of_one).collect();
+    let lengths = preparation.examples.lengths();
     let n_walked = preparation.total_steps.min(MOST_WALKED);
     let mut work = TrainingWork::default();
     let mut most_tokens = 0;
@@ -74,7 +73,7 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
         let (micro_batches, next) = preparation.order.next(cursor);
         cursor = next;
         for batch in micro_batches {
-            let shape = BatchShape::of(&examples, &batch);
+            let shape = BatchShape::of_lengths(lengths, &batch);
             work.n_tokens += shape.n_tokens as u64;
             work.n_trained_tokens += shape.n_trained_tokens as u64;
             work.n_micro_batches += 1;
@@ -200,8 +199,7 @@ fn other_batches(
     preparation: &Preparation,
     suites: &[(&'static str, usize)],
 ) -> Vec<Vec<usize>> {
-    let lengths = preparation.examples.iter().map(|e| e.input_ids.len());
-    let longest = lengths.max().unwrap_or(0);
+    let longest = preparation.examples.longest();
     let others = suites.iter().filter(|(name, _)| {
         let needs = SuiteInfo::named(name).map(|suite| suite.needs);
         needs.is_some_and(|needs| needs.generator && needs.rows.is_none())

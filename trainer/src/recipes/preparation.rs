@@ -1,23 +1,31 @@
 //! Prepares what a run reads and learns from, checked before any weight is read.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::PromptFiles;
+use tooltune_checkpoints::weights::HostTensor;
+use tooltune_files::SplitRecord;
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::batches::StepOrder;
-use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes, TokenizedExample, prepare};
+use tooltune_rows::batches::{Part, StepOrder};
+use tooltune_rows::examples::Examples;
+use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
+use super::run_lock::{BASE_MODEL, RunLock, Used};
 use crate::base_model::BaseModel;
 use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
-use crate::rows::{ReadingReport, eval_rows, with_rows};
+use crate::examples::{Account, TrainingExamples, training_examples};
+use crate::lora::{AdapterSlot, starting_adapter, starting_folder};
+use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
 /// Everything that a run needs before its first step, checked.
@@ -26,13 +34,15 @@ pub struct Preparation {
     /// The base model without its weights.
     pub base: BaseModel,
     /// Examples to learn from.
-    pub examples: Vec<TokenizedExample>,
+    pub examples: Examples,
     /// What became of the training rows.
     pub report: PrepareReport,
     /// What became of the schemas of the rows, where the config flattens them.
     pub flattened: Option<Flattened>,
     /// What to know of the training rows.
     pub notes: RowNotes,
+    /// How the training rows were split, where some are kept back.
+    pub split: Option<SplitRecord>,
     /// Rows to evaluate on, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
     /// What to know of the rows to evaluate on.
@@ -43,6 +53,8 @@ pub struct Preparation {
     pub held_out: Option<Prepared>,
     /// Adapter settings.
     pub lora: LoraConfig,
+    /// The factors that the run begins with, where it goes on from another adapter.
+    pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
     /// Which examples make a step.
     pub order: StepOrder,
     /// Optimizer steps of the whole run.
@@ -121,30 +133,42 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         slot_prompt: slot_prompt.map(|prompt| prompt.source().to_owned()),
     };
     let lora = config.lora.clone();
-    lora.slots(&base.config)?;
+    let slots = lora.slots(&base.config)?;
+    let starting_adapter = match &lora.init_from {
+        Some(path) => Some(going_on_from(config, path, &slots)?),
+        None => None,
+    };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
-    let options = settings::prepare_options(config, &base.stop_ids);
-    let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
-    let files = config.data.train.as_slice();
-    let prepared = with_rows(config, files, device, &mut learned, |rows| {
-        Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
-    })?;
-    check_context(&prepared.examples, base.config.max_position_embeddings)?;
+    let TrainingExamples { examples, account } = training_examples(config, &base, device)?;
+    let Account {
+        n_of_file,
+        report,
+        notes,
+        flattened: learned,
+        split,
+        ..
+    } = account;
+    check_split(config, split.as_ref())?;
+    check_context(&examples, base.config.max_position_embeddings)?;
+    let mut evaluated = ReadingReport::default();
     let eval_rows = eval_rows(config, device, &mut evaluated)?;
     check_rows(config, &eval_rows)?;
     let held_out = held_out(config, &base, &eval_rows)?;
     let flattened = Flattened {
-        train: learned.flattened,
+        train: learned,
         eval: evaluated.flattened,
     };
-    let lengths: Vec<usize> = prepared
-        .examples
-        .iter()
-        .map(|e| e.input_ids.len())
+    let lengths = examples.lengths().iter().map(|length| length.n_tokens);
+    let files = config.data.train.iter().zip(&n_of_file);
+    let parts: Vec<Part> = files
+        .map(|(file, &n_examples)| Part {
+            n_examples,
+            weight: file.weight,
+        })
         .collect();
-    let ids = |idx: usize| prepared.examples[idx].id.clone();
-    let order = StepOrder::new(&lengths, settings::order_options(config))
-        .map_err(|error| error.with_ids(ids))?;
+    let order = StepOrder::new(lengths.collect(), settings::order_options(config))
+        .map_err(|error| error.with_ids(|idx| examples.id(idx)))?
+        .with_parts(&parts)?;
     let total_steps = total_steps(config.train.length(), &order);
     let retriever = match config.trained_retriever() {
         Some(retriever) => {
@@ -156,15 +180,17 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     Ok(Preparation {
         prompts,
         base,
-        examples: prepared.examples,
-        report: prepared.report,
+        examples,
+        report,
         flattened: (config.data.flatten != Flatten::None).then_some(flattened),
-        notes: learned.notes,
+        notes,
+        split,
         eval_rows,
         eval_notes: evaluated.notes,
         has_more_eval_rows: evaluated.has_more,
         held_out,
         lora,
+        starting_adapter,
         order,
         total_steps,
         retriever,
@@ -172,18 +198,45 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     })
 }
 
+/// The factors of the adapter that a run goes on from, which belongs to the run's base model as far as
+/// the adapter's own run tells.
+fn going_on_from(
+    config: &Config,
+    init_from: &Path,
+    slots: &[AdapterSlot],
+) -> Result<BTreeMap<String, HostTensor>, Error> {
+    let folder = starting_folder(init_from)?;
+    if let Some(lock) = RunLock::of_checkpoint(&folder)? {
+        lock.check_used(config, Used::of(&[BASE_MODEL]), &folder)?;
+    }
+    starting_adapter(&folder, slots)
+}
+
+/// Refuses a split that keeps nothing back.
+fn check_split(config: &Config, split: Option<&SplitRecord>) -> Result<(), Error> {
+    match split {
+        Some(split) if split.n_validation == 0 => Err(Error::Usage(format!(
+            "data.validation_split = {} keeps none of {} rows back; raise it, or name files in data.eval",
+            config.data.validation_split.unwrap_or_default(),
+            split.n_training
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses rows that reach beyond the positions that the model knows: what it learned there would be
 /// noise, and generation stops before.
-fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Error> {
-    let longest = examples.iter().max_by_key(|row| row.input_ids.len());
-    match longest.filter(|row| row.input_ids.len() > context) {
+fn check_context(examples: &Examples, context: usize) -> Result<(), Error> {
+    let lengths = examples.lengths().iter().enumerate();
+    let longest = lengths.max_by_key(|(_, length)| length.n_tokens);
+    match longest.filter(|(_, length)| length.n_tokens as usize > context) {
         None => Ok(()),
-        Some(row) => Err(Error::Usage(format!(
+        Some((idx, length)) => Err(Error::Usage(format!(
             "{}: the row has {} tokens, more than the {context} positions of the model \
              (max_position_embeddings); set data.max_length to {context} or less, and data.on_overflow \
              to what is to become of longer rows",
-            row.id,
-            row.input_ids.len()
+            examples.id(idx),
+            length.n_tokens
         ))),
     }
 }

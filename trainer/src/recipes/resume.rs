@@ -7,6 +7,7 @@ use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use super::run_files;
 use crate::config::Config;
 use crate::error::Error;
+use crate::export::{CheckpointChoice, no_checkpoint};
 
 /// Which earlier state a run begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,17 +48,25 @@ pub(super) fn starting_checkpoint(
     }
 }
 
+/// A checkpoint by its step, its name or its path, or as "best" or "last".
 fn from_path(run_dir: &RunDir, path: &Path) -> Result<Checkpoint, Error> {
-    let wanted = path.file_name();
     let listed = run_dir.list()?;
-    let checkpoint = listed.into_iter().find(|c| c.path.file_name() == wanted);
-    let checkpoint = checkpoint.ok_or_else(|| {
-        Error::Usage(format!(
-            "{} is no checkpoint of {}",
-            path.display(),
-            run_dir.path().display()
-        ))
-    })?;
+    let choice = CheckpointChoice::parse(&path.to_string_lossy());
+    let found = match &choice {
+        CheckpointChoice::Step(step) => listed.iter().find(|one| one.step == *step),
+        CheckpointChoice::Best | CheckpointChoice::Last => {
+            let chosen = choice.resolve(run_dir.path())?;
+            listed.iter().find(|one| one.path == chosen)
+        }
+        CheckpointChoice::Path(path) => {
+            let wanted = path.file_name();
+            listed.iter().find(|one| one.path.file_name() == wanted)
+        }
+    };
+    let Some(checkpoint) = found else {
+        let wanted = path.display().to_string();
+        return Err(no_checkpoint(run_dir.path(), &wanted, &listed));
+    };
     checkpoint.verify()?;
-    Ok(checkpoint)
+    Ok(checkpoint.clone())
 }

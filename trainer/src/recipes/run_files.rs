@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::TemplateDate;
 
@@ -33,13 +34,21 @@ pub struct RunSteps {
 ///
 /// A file that cannot be read or written, inputs other than those that the run began with, or fewer
 /// steps than it has taken.
-pub fn begin(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<RunLock, Error> {
+pub fn begin(
+    config: &Config,
+    run_dir: &Path,
+    steps: RunSteps,
+    split: Option<&SplitRecord>,
+) -> Result<RunLock, Error> {
     let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
     let earlier = RunLock::of_run(run_dir)?;
-    let now = RunLock::of(config, earlier.as_ref())?;
+    let now = RunLock {
+        validation: split.cloned(),
+        ..RunLock::of(config, earlier.as_ref())?
+    };
     let lock = match &earlier {
         None => now,
         Some(earlier) => {
@@ -223,13 +232,24 @@ fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<()
     // A run that kept no day has rendered with each day's own.
     let date = &mut earlier.data.template_date;
     *date = date.or(config.data.template_date);
-    let refused: Vec<String> = diff(&earlier, config)
-        .into_iter()
-        .filter(|change| change.on_resume == OnResume::Refused)
-        .map(|change| line(&change))
+    let changes = diff(&earlier, config).into_iter();
+    let changes: Vec<Change> = changes
+        .filter(|change| matches!(change.on_resume, OnResume::Refused | OnResume::Shortens))
         .collect();
+    let refused: Vec<String> = changes.iter().map(line).collect();
     if refused.is_empty() {
         return Ok(());
+    }
+    if changes
+        .iter()
+        .all(|change| change.on_resume == OnResume::Shortens)
+    {
+        return Err(Error::Usage(format!(
+            "{} holds a run that is longer:\n{}\na run can be made longer, not shorter: bring this back, \
+             or set train.output_dir to another folder",
+            run_dir.display(),
+            refused.join("\n")
+        )));
     }
     Err(Error::Usage(format!(
         "{} holds a run of another config:\n{}\nset train.output_dir to another folder, or bring \

@@ -12,12 +12,14 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, HubOrigin, named_files};
 use crate::error::Error;
+use crate::lora::starting_folder;
 
 /// Its name in a run directory and in a checkpoint.
 pub const LOCK_FILE: &str = "run.lock.json";
@@ -30,6 +32,9 @@ pub const RETRIEVER: &str = "retriever.model_name_or_path";
 
 /// The encoder of the metrics.
 pub const ENCODER: &str = "eval.encoder";
+
+/// The adapter that a run goes on from.
+const STARTING_ADAPTER: &str = "lora.init_from";
 
 /// What models are asked with.
 pub const PROMPTS: [&str; 2] = ["data.chat_template", "data.slot_prompt"];
@@ -55,6 +60,9 @@ pub struct RunLock {
     /// may have another text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built_in: BTreeMap<String, String>,
+    /// How the training rows were split, where some are kept back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<SplitRecord>,
     /// How often the run was made longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended: Vec<Extension>,
@@ -128,6 +136,7 @@ impl RunLock {
             template_date: config.data.template_date.map(|date| date.to_string()),
             inputs: inputs.collect::<Result<_, _>>()?,
             built_in: built_in(config),
+            validation: None,
             extended: Vec::new(),
         })
     }
@@ -339,6 +348,11 @@ impl Input {
     fn read(setting: String, path: &Path, known: Option<&Input>) -> Result<Input, Error> {
         let files = if MODELS.contains(&setting.as_str()) {
             model_files(path)?
+        } else if setting == STARTING_ADAPTER {
+            let files = all_files(&starting_folder(path)?)?.into_iter();
+            files
+                .filter(|(name, _)| name.starts_with("adapter_"))
+                .collect()
         } else {
             all_files(path)?
         };

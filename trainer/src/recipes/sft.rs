@@ -11,8 +11,8 @@ use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_kernels::cpu::pool;
 use tooltune_kernels::is_cpu;
-use tooltune_rows::batches::{Example, Padding, StepBatch, collate};
-use tooltune_rows::text::TokenizedExample;
+use tooltune_rows::batches::{Example, MicroBatch, Padding, StepBatch, collate};
+use tooltune_rows::examples::Examples;
 
 use super::history::HISTORY_FILE;
 use super::kept_blocks::KeptBlocks;
@@ -122,25 +122,31 @@ pub fn train(
 }
 
 /// The micro-batches of one optimizer step.
-fn step_batch(
-    examples: &[TokenizedExample],
-    micro_batches: &[Vec<usize>],
-) -> Result<StepBatch, Error> {
-    let micro_batches = micro_batches
+fn step_batch(examples: &Examples, micro_batches: &[Vec<usize>]) -> Result<StepBatch, Error> {
+    let micro_batches = micro_batches.iter();
+    let micro_batches = micro_batches.map(|ids| micro_batch(examples, ids));
+    Ok(StepBatch {
+        micro_batches: micro_batches.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Reads examples and lays them end to end.
+///
+/// # Errors
+///
+/// Examples that cannot be read, or that fit no batch.
+pub fn micro_batch(examples: &Examples, ids: &[usize]) -> Result<MicroBatch, Error> {
+    let read = ids.iter().map(|&idx| examples.get(idx));
+    let read = read.collect::<Result<Vec<_>, _>>()?;
+    let examples: Vec<Example> = read
         .iter()
-        .map(|ids| {
-            let examples: Vec<Example> = ids
-                .iter()
-                .map(|&idx| Example {
-                    id: &examples[idx].id,
-                    input_ids: &examples[idx].input_ids,
-                    loss_weights: &examples[idx].loss_weights,
-                })
-                .collect();
-            collate(&examples, Padding::None)
+        .map(|example| Example {
+            id: &example.id,
+            input_ids: &example.input_ids,
+            loss_weights: &example.loss_weights,
         })
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(StepBatch { micro_batches })
+        .collect();
+    Ok(collate(&examples, Padding::None)?)
 }
 
 impl<'a> Run<'a> {
@@ -159,11 +165,16 @@ impl<'a> Run<'a> {
         let mut decoder = preparation.base.decoder(compute_dtype, device)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
-            None => Adapters::new(slots, config.train.seed, device),
+            None => match &preparation.starting_adapter {
+                Some(tensors) => Adapters::from_tensors(slots, tensors, device),
+                None => Adapters::new(slots, config.train.seed, device),
+            },
         };
         let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
+        let ratio = config.train.loraplus_lr_ratio;
+        optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
         let state = match &start {
             Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
             None => TrainerState::new(),
@@ -174,7 +185,7 @@ impl<'a> Run<'a> {
             taken: state.step,
             total: preparation.total_steps,
         };
-        let lock = run_files::begin(config, run_dir.path(), steps)?;
+        let lock = run_files::begin(config, run_dir.path(), steps, preparation.split.as_ref())?;
         run_dir.set_aside_after(state.step)?;
         selection::fix(config, &run_dir)?;
         let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
@@ -258,6 +269,7 @@ impl<'a> Run<'a> {
             let options = BackwardOptions {
                 gradient_scale,
                 dropout,
+                noise: settings::embedding_noise(&self.config.train, step, i),
                 n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
                 chunk_rows: loss_rows(&self.decoder.device()),
                 distillation: settings::distillation(&self.config.train),

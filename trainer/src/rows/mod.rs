@@ -4,16 +4,22 @@
 //! that chance or a retriever chooses. All other formats are rows as they are, or with flat schemas
 //! where the config flattens.
 
+mod files;
+
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlatDocuments, FlattenReport, flatten_rows};
 use tooltune_agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
-use tooltune_rows::text::{DataError, Row, RowNotes, RowReader, all_rows, read_rows};
-use tooltune_rows::tools::{
-    ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
+use tooltune_rows::text::{
+    self, Columns, DataError, Row, RowNotes, RowParser, RowReader, all_rows,
 };
+use tooltune_rows::tools::{
+    ApiCatalogue, CheckedTrajectories, Trajectory, read_distinct_trajectories,
+};
+
+pub use self::files::RowFiles;
 
 use crate::config::{Config, DataFormat, GoatConfig};
 use crate::encoder::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
@@ -68,7 +74,7 @@ pub fn more_rows(config: &Config) -> String {
 /// A file that cannot be opened, documents or a retriever that cannot be read, or what `work` says.
 pub fn with_rows<R>(
     config: &Config,
-    files: &[PathBuf],
+    files: &RowFiles,
     device: &Device,
     report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
@@ -78,18 +84,63 @@ pub fn with_rows<R>(
         files,
         device,
         has_golds: true,
+        current: &Cell::new(0),
     };
     with_rows_of(source, report, work)
 }
 
 /// Where rows come from.
-#[derive(Clone, Copy)]
-struct RowSource<'a> {
-    config: &'a Config,
-    files: &'a [PathBuf],
-    device: &'a Device,
+#[derive(Debug, Clone, Copy)]
+pub struct RowSource<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// The files.
+    pub files: &'a RowFiles,
+    /// What computes the retriever where it chooses documents.
+    pub device: &'a Device,
     /// Whether SLOT rows must have one.
-    has_golds: bool,
+    pub has_golds: bool,
+    /// Is set to the number of the file that a row is of, while it is read.
+    pub current: &'a Cell<usize>,
+}
+
+/// The format of the rows of a config; none where they are trajectories.
+///
+/// # Errors
+///
+/// It is left to files that are not here.
+pub fn rows_format(config: &Config, files: &RowFiles) -> Result<Option<text::DataFormat>, Error> {
+    if config.data.format == DataFormat::Auto && !files.is_empty() {
+        return Err(unrecognised());
+    }
+    Ok(config.data.format.of_rows())
+}
+
+/// What makes rows of records as the config says.
+///
+/// # Errors
+///
+/// A prompt of slot rows that cannot be read.
+pub fn row_parser(config: &Config, format: text::DataFormat) -> Result<RowParser, Error> {
+    let parser = RowParser::new(format)
+        .with_slot_prompt(settings::slot_prompt(&config.data)?)
+        .with_columns(Columns::new(config.data.columns.clone()));
+    Ok(if config.data.check_calls {
+        parser
+    } else {
+        parser.with_unchecked_calls()
+    })
+}
+
+/// A row with the system message of `data.system`, where it begins with none.
+pub fn with_system(config: &Config, row: Row) -> Row {
+    match &config.data.system {
+        None => row,
+        Some(text) => Row {
+            conversation: row.conversation.with_system(text),
+            ..row
+        },
+    }
 }
 
 fn with_rows_of<R>(
@@ -103,39 +154,23 @@ fn with_rows_of<R>(
         has_golds,
         ..
     } = source;
-    if config.data.format == DataFormat::Auto && !files.is_empty() {
-        return Err(unrecognised());
-    }
-    let Some(format) = settings::data_format(config.data.format) else {
-        return with_examples(source, goat_config(config)?, report, work);
+    let Some(format) = rows_format(config, files)? else {
+        return with_examples(source, report, work);
     };
-    let slot_prompt = settings::slot_prompt(&config.data)?;
-    let mut readers = files
-        .iter()
-        .map(|path| {
-            let mut reader = read_rows(path, format)?.with_slot_prompt(slot_prompt.clone());
-            if !config.data.check_calls {
-                reader = reader.with_unchecked_calls();
-            }
-            Ok::<_, DataError>(if has_golds {
-                reader
-            } else {
-                reader.without_golds()
-            })
-        })
-        .collect::<Result<Vec<RowReader>, DataError>>()?;
-    let mut progress = RowsProgress::begin(files);
+    let mut readers = Vec::new();
+    for records in files.open()? {
+        let parser = row_parser(config, format)?;
+        let parser = if has_golds {
+            parser
+        } else {
+            parser.without_golds()
+        };
+        readers.push(RowReader::new(records, format).with(|_| parser));
+    }
+    let mut progress = RowsProgress::begin(files.paths());
     let rows = readers.iter_mut().flatten();
     let rows = rows.inspect(|_| progress.row());
-    let system = |row: Result<Row, DataError>| {
-        row.map(|row| match &config.data.system {
-            None => row,
-            Some(text) => Row {
-                conversation: row.conversation.with_system(text),
-                ..row
-            },
-        })
-    };
+    let system = |row: Result<Row, DataError>| row.map(|row| with_system(config, row));
     let done = match settings::flattening(&config.data)? {
         None => work(&mut rows.map(system)),
         Some(flattening) => {
@@ -185,9 +220,10 @@ fn first_rows(
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
     let source = RowSource {
         config,
-        files: &config.data.eval,
+        files: &RowFiles::evaluation(config),
         device,
         has_golds,
+        current: &Cell::new(0),
     };
     let mut has_more = false;
     let rows = with_rows_of(source, report, |rows| {
@@ -221,9 +257,13 @@ pub fn flat_documents(
     Ok(flattening.map(|flattening| FlatDocuments::new(catalogue, &flattening)))
 }
 
-fn with_examples<R>(
+/// Calls `work` with the rows that trajectories are expanded to, as [`with_rows`] does.
+///
+/// # Errors
+///
+/// As [`with_rows`].
+pub fn with_examples<R>(
     source: RowSource<'_>,
-    goat: &GoatConfig,
     report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
@@ -231,11 +271,12 @@ fn with_examples<R>(
         config,
         files,
         device,
+        current,
         ..
     } = source;
-    let options = settings::goat(goat);
+    let options = goat_options(config)?;
     options.validate()?;
-    let catalogue = ApiCatalogue::read(&goat.documents)?;
+    let catalogue = ApiCatalogue::read(&options.documents)?;
     let flat = flat_documents(config, &catalogue)?;
     if let Some(flat) = &flat {
         report.flattened = flat.report().clone();
@@ -245,14 +286,14 @@ fn with_examples<R>(
         options: &options,
         seed: config.train.seed,
     };
-    let readers = files
-        .iter()
-        .map(|path| read_checked_trajectories(path, &catalogue))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut progress = RowsProgress::begin(&[]);
-    let trajectories = readers.into_iter().flatten();
+    let mut progress = RowsProgress::begin([]);
+    let readers = files.open()?.into_iter().enumerate();
+    let trajectories = readers.flat_map(|(file, records)| {
+        CheckedTrajectories::new(records, &catalogue).map(move |trajectory| (file, trajectory))
+    });
     let trajectories = trajectories.inspect(|_| progress.row());
-    let trajectories = trajectories.map(|trajectory| {
+    let trajectories = trajectories.map(|(file, trajectory)| {
+        current.set(file);
         let trajectory = trajectory.map_err(DataError::from)?;
         match &flat {
             Some(flat) => flat.trajectory(trajectory),
@@ -263,7 +304,12 @@ fn with_examples<R>(
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }
     // Texts are embedded together, which is many times faster than one by one.
-    let trajectories = all_rows(trajectories)?;
+    let mut of_file = Vec::new();
+    let trajectories = all_rows(trajectories.inspect(|trajectory| {
+        if trajectory.is_ok() {
+            of_file.push(current.get());
+        }
+    }))?;
     let ranked = ranked_documents(config, &trajectories, expansion, device)?;
     let mut nearest = |text: &str, k: usize| -> Vec<usize> {
         ranked
@@ -275,7 +321,11 @@ fn with_examples<R>(
             .collect()
     };
     let ranking = Ranking::Retriever(&mut nearest);
-    let trajectories = trajectories.into_iter().map(Ok::<_, DataError>);
+    let trajectories = trajectories.into_iter().zip(of_file);
+    let trajectories = trajectories.map(|(trajectory, file)| {
+        current.set(file);
+        Ok::<_, DataError>(trajectory)
+    });
     work(&mut goat_rows(trajectories, expansion, ranking))
 }
 
@@ -312,11 +362,8 @@ pub fn eval_trajectories(
     catalogue: &ApiCatalogue,
 ) -> Result<Vec<Trajectory>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    Ok(read_distinct_trajectories(
-        &config.data.eval,
-        catalogue,
-        limit,
-    )?)
+    let files = RowFiles::evaluation(config).open()?;
+    Ok(read_distinct_trajectories(files, catalogue, limit)?)
 }
 
 /// The table `[goat]`.

@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::output::EarlierAnswer;
+use crate::progress::counted;
 
 /// What became of rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -83,8 +84,10 @@ impl Counts {
         let n = self.n_valid + self.n_invalid;
         let n_new = self.n_answers() - self.n_earlier;
         let mut first = format!(
-            "{n} rows: {} valid, {} not valid",
-            self.n_valid, self.n_invalid
+            "{}: {} valid, {} not valid",
+            counted(n, "row"),
+            self.n_valid,
+            self.n_invalid
         );
         if self.n_earlier > 0 {
             first.push_str(&format!("; {} answers were there already", self.n_earlier));
@@ -137,8 +140,8 @@ impl Counts {
     pub fn broken(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(
-            "{} rows cannot be read, such as {first}",
-            self.n_broken
+            "{} cannot be read, such as {first}",
+            counted(self.n_broken, "row")
         ))
     }
 }

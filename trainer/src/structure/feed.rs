@@ -18,6 +18,8 @@ const ROWS_AHEAD: usize = 16;
 const PREPARED_AHEAD: usize = 32;
 /// Time without a further row after which those that are there are worked on.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+/// What limits the tokens of the first model.
+const UPSTREAM_LIMIT: &str = "--upstream-max-tokens";
 /// Stack of the threads: what the first thread of a program has.
 const STACK_BYTES: usize = 8 << 20;
 
@@ -181,7 +183,7 @@ impl Preparing {
         notes.extend(
             self.upstream
                 .iter()
-                .flat_map(|first| first.generator.lines()),
+                .flat_map(|first| first.generator.lines(&[UPSTREAM_LIMIT.to_owned()])),
         );
         notes
     }

@@ -66,7 +66,9 @@ impl RowSource {
     ///
     /// A file that cannot be opened.
     pub fn open(files: &[PathBuf], options: RowOptions) -> Result<Self, Error> {
-        let open = |file: &PathBuf| TextLines::of_rows_or_input(file);
+        let open = |file: &PathBuf| -> Result<TextLines, ToolsError> {
+            Ok(TextLines::of_records(tooltune_files::open(file)?))
+        };
         Ok(Self {
             typed: None,
             files: files.iter().map(open).collect::<Result<_, _>>()?,

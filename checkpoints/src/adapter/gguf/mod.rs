@@ -47,8 +47,13 @@ impl GgufArchitecture {
         self.family.gguf.architecture
     }
 
+    /// The family whose files are of this kind.
+    pub(crate) fn family(self) -> &'static Family {
+        self.family
+    }
+
     /// How the rows of the weight of `module` are ordered, and with them those of its B factor.
-    fn row_order(
+    pub(crate) fn row_order(
         self,
         path: &Path,
         module: &str,

@@ -14,7 +14,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::literal::container_literal;
 
 /// A text that is the same for arguments that mean the same.
-pub(super) fn canonical(arguments: &Map<String, Value>) -> String {
+pub fn canonical(arguments: &Map<String, Value>) -> String {
     let mut text = String::new();
     let given = arguments.iter().filter(|(_, value)| !value.is_null());
     write_members(&mut text, given, 0);

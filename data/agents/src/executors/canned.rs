@@ -8,18 +8,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::{
-    ApiCatalogue, EndpointCall, EndpointTemplates, Fields, JsonLines, ToolsError,
-};
+use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
+use super::known::KnownApis;
 use super::replay::{missing_argument, parameters_taken};
 use super::{CallResult, Executor};
 
 /// Answers each endpoint with its example response.
 #[derive(Debug, Clone)]
 pub struct CannedExecutor {
-    catalogue: ApiCatalogue,
-    templates: EndpointTemplates,
+    apis: KnownApis,
     responses: HashMap<String, Value>,
 }
 
@@ -33,10 +31,8 @@ impl CannedExecutor {
     /// - a line is not such a row, names an endpoint that is not in `catalogue`, or one that has
     ///   a response already
     pub fn read(path: &Path, catalogue: ApiCatalogue) -> Result<Self, ToolsError> {
-        let names: Vec<String> = catalogue.iter().map(|api| api.call_name()).collect();
         let mut executor = Self {
-            templates: EndpointTemplates::new(names.iter().map(String::as_str)),
-            catalogue,
+            apis: KnownApis::new(catalogue),
             responses: HashMap::new(),
         };
         for line in JsonLines::open(path)? {
@@ -56,8 +52,10 @@ impl CannedExecutor {
         let response = fields
             .raw("response")
             .ok_or_else(|| fields.missing("response"))?;
-        let unknown = || self.catalogue.unknown_api("api", given);
-        let name = self.resolved(given).ok_or_else(unknown)?.name;
+        let Some((document, _)) = self.apis.called(given, &Map::new()) else {
+            return Err(self.apis.catalogue().unknown_api("api", given));
+        };
+        let name = document.call_name();
         if self.responses.contains_key(&name) {
             return Err(ToolsError::DuplicateAnswer { name });
         }
@@ -65,39 +63,17 @@ impl CannedExecutor {
         Ok(())
     }
 
-    /// The endpoint that a call means, or the API of that name, which need not be an endpoint.
-    fn resolved(&self, given: &str) -> Option<EndpointCall> {
-        self.templates.resolve(given).or_else(|| {
-            Some(EndpointCall {
-                name: self.catalogue.get(given)?.call_name(),
-                arguments: Vec::new(),
-            })
-        })
-    }
-
     fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<Value, String> {
-        let Some(endpoint) = self.resolved(given) else {
-            return Err(format!(
-                "unknown API {given:?}{}",
-                self.catalogue.hint(given)
-            ));
-        };
-        let mut arguments = arguments.clone();
-        for (name, value) in endpoint.arguments {
-            arguments.entry(name).or_insert(Value::String(value));
-        }
-        let name = &endpoint.name;
-        let document = self
-            .catalogue
-            .get(name)
-            .expect("templates are the catalogue's");
+        let unknown = || self.apis.unknown(given);
+        let (document, arguments) = self.apis.called(given, arguments).ok_or_else(unknown)?;
+        let name = document.call_name();
         if let Some(parameter) = missing_argument(document, &arguments) {
             return Err(format!(
                 "{name} needs {parameter:?}; {}",
                 parameters_taken(document)
             ));
         }
-        let response = self.responses.get(name);
+        let response = self.responses.get(&name);
         response
             .cloned()
             .ok_or_else(|| format!("{name} has no recorded response"))

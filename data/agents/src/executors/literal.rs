@@ -16,9 +16,15 @@ pub fn container_literal(text: &str) -> Option<Value> {
 }
 
 fn python(text: &str) -> Option<Value> {
+    let (value, rest) = leading_literal(text)?;
+    rest.trim_start().is_empty().then_some(value)
+}
+
+/// The literal of Python that a text begins with, and what is behind it.
+pub fn leading_literal(text: &str) -> Option<(Value, &str)> {
     let mut reader = Reader { rest: text };
     let value = reader.value(0)?;
-    reader.rest.trim_start().is_empty().then_some(value)
+    Some((value, reader.rest))
 }
 
 struct Reader<'a> {
@@ -53,6 +59,10 @@ impl<'a> Reader<'a> {
             if !items.is_empty() && !self.take(',') {
                 return None;
             }
+            // Python allows a comma behind the last one.
+            if !items.is_empty() && self.take(']') {
+                break;
+            }
             items.push(self.value(level + 1)?);
         }
         Some(Value::Array(items))
@@ -64,6 +74,9 @@ impl<'a> Reader<'a> {
         while !self.take('}') {
             if !members.is_empty() && !self.take(',') {
                 return None;
+            }
+            if !members.is_empty() && self.take('}') {
+                break;
             }
             self.rest = self.rest.trim_start();
             let quote = self
@@ -80,18 +93,33 @@ impl<'a> Reader<'a> {
         Some(Value::Object(members))
     }
 
-    /// A quoted text; of the escapes those of quotes, backslash, newline and tab.
+    /// A quoted text; of the escapes those that Python prints, and none of octal numbers or names.
     fn text(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
             match character {
-                '\\' => text.push(match characters.next()?.1 {
-                    'n' => '\n',
-                    't' => '\t',
-                    plain @ ('\\' | '\'' | '"') => plain,
-                    _ => return None,
-                }),
+                '\\' => {
+                    let escape = characters.next()?.1;
+                    let n_digits = match escape {
+                        'x' => 2,
+                        'u' => 4,
+                        'U' => 8,
+                        _ => 0,
+                    };
+                    text.push(match escape {
+                        'n' => '\n',
+                        't' => '\t',
+                        'r' => '\r',
+                        plain @ ('\\' | '\'' | '"') => plain,
+                        _ if n_digits > 0 => {
+                            let digits = characters.by_ref().take(n_digits);
+                            let digits: String = digits.map(|(_, digit)| digit).collect();
+                            char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?
+                        }
+                        _ => return None,
+                    });
+                }
                 end if end == quote => {
                     self.rest = &self.rest[at + quote.len_utf8()..];
                     return Some(text);
@@ -137,6 +165,8 @@ mod tests {
                 json!([{"name": "heart_rate", "value": "80"}, {}]),
             ),
             (r"['it\'s', 'a\\b']", json!(["it's", "a\\b"])),
+            (r"['a\r\x41\u00e9\U0001f600']", json!(["a\rAé😀"])),
+            ("{'a': [1, 2,],}", json!({"a": [1, 2]})),
             ("[]", json!([])),
         ] {
             assert_eq!(container_literal(text), Some(expected), "{text}");

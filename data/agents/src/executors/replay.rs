@@ -7,18 +7,19 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tooltune_rows::tools::{
     ApiBankSet, ApiCatalogue, ApiDocument, ApiParameter, Fields, JsonLines, ToolsError,
 };
 
 use super::arguments::canonical;
+use super::known::KnownApis;
 use super::{CallResult, Executor};
 
 /// Answers calls that were recorded.
 #[derive(Debug, Clone)]
 pub struct ReplayExecutor {
-    catalogue: ApiCatalogue,
+    apis: KnownApis,
     /// Results by name and canonical arguments.
     recorded: HashMap<String, HashMap<String, CallResult>>,
 }
@@ -35,7 +36,7 @@ impl ReplayExecutor {
     /// - a line is not such a row, or names an API that is not in `catalogue`
     pub fn read(path: &Path, set: ApiBankSet, catalogue: ApiCatalogue) -> Result<Self, ToolsError> {
         let mut executor = Self {
-            catalogue,
+            apis: KnownApis::new(catalogue),
             recorded: HashMap::new(),
         };
         for line in JsonLines::open(path)? {
@@ -56,14 +57,9 @@ impl ReplayExecutor {
         if !set.holds(&row.set) {
             return Ok(());
         }
-        // Documents of all levels name the set where a name stands in both.
-        let of_set = format!("{}/{}", row.set, row.name);
-        let is_known = |name: &&String| self.catalogue.get(name).is_some();
-        let Some(name) = [&row.name, &of_set].into_iter().find(is_known).cloned() else {
-            return Err(self.catalogue.unknown_api("api_name", &row.name));
-        };
+        let (name, key) = row.place(&self.apis)?;
         let calls = self.recorded.entry(name).or_default();
-        calls.entry(canonical(&row.arguments)).or_insert(row.result);
+        calls.entry(key).or_insert(row.result);
         Ok(())
     }
 
@@ -73,26 +69,32 @@ impl ReplayExecutor {
     }
 
     fn answer(&self, name: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
-        let Some(document) = self.catalogue.get(name) else {
-            return Err(format!("unknown API {name:?}{}", self.catalogue.hint(name)));
-        };
-        let cast = arguments.iter().map(|(name, value)| {
-            let parameter = document.parameter(name);
-            let cast = parameter.and_then(|parameter| cast(parameter, value));
-            (name.clone(), cast.unwrap_or_else(|| value.clone()))
-        });
-        let key = canonical(&cast.collect());
-        let recorded = self.recorded.get(name);
-        let found = recorded.and_then(|calls| calls.get(&key));
-        found.cloned().ok_or_else(|| refusal(document, arguments))
+        let unknown = || self.apis.unknown(name);
+        let (document, arguments) = self.apis.called(name, arguments).ok_or_else(unknown)?;
+        let recorded = self.recorded.get(&document.call_name());
+        let found = recorded.and_then(|calls| calls.get(&call_key(document, &arguments)));
+        found
+            .cloned()
+            .ok_or_else(|| unrecorded(document, &arguments))
     }
 }
 
 impl Executor for ReplayExecutor {
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
-        self.answer(name.trim(), arguments)
+        self.answer(name, arguments)
             .unwrap_or_else(CallResult::failure)
     }
+}
+
+/// What is the same for calls of one API that mean the same: arguments as the types that the
+/// document declares.
+pub(super) fn call_key(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
+    let cast = arguments.iter().map(|(name, value)| {
+        let parameter = document.parameter(name);
+        let cast = parameter.and_then(|parameter| cast(parameter, value));
+        (name.clone(), cast.unwrap_or_else(|| value.clone()))
+    });
+    canonical(&cast.collect())
 }
 
 /// A text as the declared type, as Python reads it; nothing where it cannot be read so.
@@ -119,7 +121,7 @@ fn cast(parameter: &ApiParameter, value: &Value) -> Option<Value> {
 }
 
 /// What is wrong with a call that was not recorded, as far as the document tells.
-fn refusal(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
+pub fn unrecorded(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
     let call = document.call_name();
     let takes = parameters_taken(document);
     for (name, value) in arguments {
@@ -163,7 +165,7 @@ pub fn parameters_taken(document: &ApiDocument) -> String {
 }
 
 /// One row of a recording.
-struct RecordedCall {
+pub(super) struct RecordedCall {
     set: String,
     name: String,
     arguments: Map<String, Value>,
@@ -171,7 +173,30 @@ struct RecordedCall {
 }
 
 impl RecordedCall {
-    fn read(row: &Value) -> Result<Self, ToolsError> {
+    /// The call name of the row's API, and the key of its arguments.
+    pub(super) fn place(&self, apis: &KnownApis) -> Result<(String, String), ToolsError> {
+        // Documents of all levels name the set where a name stands in both.
+        let of_set = format!("{}/{}", self.set, self.name);
+        let names = [&self.name, &of_set];
+        let mut found = names
+            .into_iter()
+            .filter_map(|name| apis.called(name, &self.arguments));
+        let unknown = || apis.catalogue().unknown_api("api_name", &self.name);
+        let (document, arguments) = found.next().ok_or_else(unknown)?;
+        Ok((document.call_name(), call_key(document, &arguments)))
+    }
+
+    /// A row as [`RecordedCall::read`] reads it.
+    pub(super) fn line(name: &str, input: &Map<String, Value>, result: &CallResult) -> Value {
+        json!({
+            "api_name": name,
+            "input": input,
+            "output": result.output,
+            "exception": result.exception,
+        })
+    }
+
+    pub(super) fn read(row: &Value) -> Result<Self, ToolsError> {
         let fields = Fields::new(row, "", "a recorded call needs api_name, input and output")?;
         let input = fields.object("input")?;
         let output = fields
@@ -181,10 +206,10 @@ impl RecordedCall {
             set: fields.optional_text("set")?.unwrap_or("").to_owned(),
             name: fields.text("api_name")?.trim().to_owned(),
             arguments: input.ok_or_else(|| fields.missing("input"))?.clone(),
-            result: CallResult {
-                output: output.clone(),
-                exception: fields.optional_text("exception")?.map(str::to_owned),
-            },
+            result: CallResult::of(
+                output.clone(),
+                fields.optional_text("exception")?.map(str::to_owned),
+            ),
         })
     }
 }
@@ -192,8 +217,6 @@ impl RecordedCall {
 #[cfg(test)]
 mod tests {
     use std::fs;
-
-    use serde_json::json;
 
     use super::*;
 

@@ -9,6 +9,9 @@ pub struct CallResult {
     pub output: Value,
     /// What went wrong, if anything did.
     pub exception: Option<String>,
+    /// Whether this is no word of the API: nothing answered, or only to say that it is busy or out
+    /// of order, so that the same call may go well another time.
+    pub is_unanswered: bool,
 }
 
 impl CallResult {
@@ -17,6 +20,7 @@ impl CallResult {
         Self {
             output,
             exception: None,
+            is_unanswered: false,
         }
     }
 
@@ -25,6 +29,24 @@ impl CallResult {
         Self {
             output: Value::Null,
             exception: Some(message.into()),
+            is_unanswered: false,
+        }
+    }
+
+    /// What came of a call: its output, and what went wrong with it, if anything did.
+    pub fn of(output: Value, exception: Option<String>) -> Self {
+        Self {
+            output,
+            exception,
+            is_unanswered: false,
+        }
+    }
+
+    /// The result of a call that nothing answered.
+    pub fn unanswered(message: impl Into<String>) -> Self {
+        Self {
+            is_unanswered: true,
+            ..Self::failure(message)
         }
     }
 
@@ -51,10 +73,10 @@ mod tests {
         let good = CallResult::success(json!({"id": 7}));
         assert_eq!(good.shown(), json!({"id": 7}));
         assert!(!good.is_failure());
-        let bad = CallResult {
-            output: json!({"partial": 1}),
-            exception: Some("no city \"Atlantis\"".to_owned()),
-        };
+        let bad = CallResult::of(
+            json!({"partial": 1}),
+            Some("no city \"Atlantis\"".to_owned()),
+        );
         assert_eq!(bad.shown(), json!({"error": "no city \"Atlantis\""}));
         assert!(bad.is_failure());
         assert_eq!(CallResult::failure("x").output, Value::Null);

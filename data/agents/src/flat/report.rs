@@ -1,8 +1,9 @@
 //! Counts what flattening did to the rows of a data set, and what came back of predictions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::advice::Reason;
 use super::error::FlatError;
@@ -42,7 +43,7 @@ impl Kept {
 }
 
 /// A schema that stays nested, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSchema {
     /// The row.
     pub id: String,
@@ -50,14 +51,14 @@ pub struct KeptSchema {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// [`Kept::name`].
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// Where the fault is and how to fix it, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 /// How many schemas of rows were flattened, and why the others were not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlattenReport {
     /// Schemas with their targets: one for a SLOT row, one for each tool of a tool row.
     pub n_schemas: usize,
@@ -67,7 +68,7 @@ pub struct FlattenReport {
     /// more items: their schema tells how long the longest list is.
     pub n_widened: usize,
     /// Those that stayed nested, by [`Kept::name`].
-    pub kept: BTreeMap<&'static str, usize>,
+    pub kept: BTreeMap<Cow<'static, str>, usize>,
     /// Each of those, in the order of the rows.
     #[serde(skip)]
     pub kept_schemas: Vec<KeptSchema>,
@@ -83,11 +84,11 @@ impl FlattenReport {
                 self.n_widened += usize::from(is_widened);
             }
             Err(kept) => {
-                *self.kept.entry(kept.name()).or_default() += 1;
+                *self.kept.entry(kept.name().into()).or_default() += 1;
                 self.kept_schemas.push(KeptSchema {
                     id: id.to_owned(),
                     tool: tool.map(str::to_owned),
-                    reason: kept.name(),
+                    reason: kept.name().into(),
                     message: match kept {
                         Kept::Refused(error) => Some(error.to_string()),
                         _ => None,
@@ -95,6 +96,17 @@ impl FlattenReport {
                 });
             }
         }
+    }
+
+    /// Adds the report of further rows.
+    pub fn add(&mut self, later: Self) {
+        self.n_schemas += later.n_schemas;
+        self.n_flattened += later.n_flattened;
+        self.n_widened += later.n_widened;
+        for (reason, n) in later.kept {
+            *self.kept.entry(reason).or_default() += n;
+        }
+        self.kept_schemas.extend(later.kept_schemas);
     }
 
     /// The report in sentences: how many schemas are flat, then a line for each reason against

@@ -12,5 +12,5 @@ mod set;
 
 pub use batch::{BatchRow, PairBatch};
 pub use order::{PairOrder, PairOrderOptions};
-pub use read::{PAIR_FIELDS, read_documents, read_pairs};
+pub use read::{PAIR_FIELDS, read_documents, read_pairs, read_pairs_of};
 pub use set::{Pair, PairSet, PlacedText};

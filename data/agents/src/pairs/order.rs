@@ -125,7 +125,7 @@ impl PairOrder {
             shuffle: Shuffle::On,
         };
         Ok(Self {
-            order: StepOrder::new(&vec![1; set.pairs().len()], order)?,
+            order: StepOrder::new(vec![1; set.pairs().len()], order)?,
             options,
             candidates: Candidates::new(set, options.hard_negatives),
             cached: Mutex::new(None),

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use tooltune_rows::ReadError;
 use tooltune_rows::faults::{Faults, all_rows};
+use tooltune_rows::lines::{Records, open_rows};
 use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
 use super::set::{PairSet, PlacedText};
@@ -30,10 +31,17 @@ const DOCUMENT: &str = "a row is {\"document\": text}, or an API document";
 /// - lines are no pairs, or have a key twice; the error tells of all lines at fault, with file, line
 ///   and field
 pub fn read_pairs<P: AsRef<Path>>(paths: &[P]) -> Result<PairSet, ToolsError> {
-    let files = paths
-        .iter()
-        .map(|path| JsonLines::of_rows(path.as_ref()))
-        .collect::<Result<Vec<_>, _>>()?;
+    let files = paths.iter().map(|path| open_rows(path.as_ref()));
+    read_pairs_of(files.collect::<Result<_, _>>()?)
+}
+
+/// Reads the pairs of files that are open, one after the other.
+///
+/// # Errors
+///
+/// As [`read_pairs`].
+pub fn read_pairs_of(files: Vec<Box<dyn Records>>) -> Result<PairSet, ToolsError> {
+    let files = files.into_iter().map(JsonLines::of_records);
     let mut set = PairSet::default();
     let mut faults = Faults::default();
     for lines in files {

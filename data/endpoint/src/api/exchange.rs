@@ -8,11 +8,25 @@ use super::HttpExecutor;
 use super::request::CallRequest;
 use crate::http::{HttpFault, HttpReply, Origin, redirect_target};
 
+/// Why there is no reply to a call.
+pub(super) enum NoReply {
+    /// The call or what was answered is at fault.
+    Refused(String),
+    /// Nobody knows what would have been answered.
+    Unanswered(String),
+}
+
+impl From<String> for NoReply {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
 impl HttpExecutor {
     /// Sends a request and follows its redirects; the reply that is none, or why there is none.
     ///
     /// Configured headers go to the base URL's own origin alone.
-    pub(super) fn exchange(&self, mut request: CallRequest) -> Result<HttpReply, String> {
+    pub(super) fn exchange(&self, mut request: CallRequest) -> Result<HttpReply, NoReply> {
         let deadline = Instant::now() + self.timeout;
         let url = self.base.join(&request.target);
         let mut url: Uri = url.parse().map_err(|_| "its URL is too long".to_owned())?;
@@ -23,16 +37,18 @@ impl HttpExecutor {
                 within: self.timeout,
             };
             if left.is_zero() {
-                return Err(too_late().to_string());
+                return Err(NoReply::Unanswered(too_late().to_string()));
             }
             let built = self.built(&request, &url)?;
             let reply = self
                 .client
                 .send_unless(built, left, &self.stop)
-                .map_err(|fault| match fault {
-                    // What is left after a redirect is no time that anyone configured.
-                    HttpFault::Timeout { .. } => too_late().to_string(),
-                    fault => self.blots.blot(fault.to_string()),
+                .map_err(|fault| {
+                    NoReply::Unanswered(match fault {
+                        // What is left after a redirect is no time that anyone configured.
+                        HttpFault::Timeout { .. } => too_late().to_string(),
+                        fault => self.blots.blot(fault.to_string()),
+                    })
                 })?;
             let location = reply.header(&header::LOCATION);
             let is_redirect = matches!(reply.status.as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -41,7 +57,7 @@ impl HttpExecutor {
             };
             if n_followed == self.max_redirects {
                 let n = self.max_redirects;
-                return Err(format!("the server redirects more than {n} times"));
+                return Err(format!("the server redirects more than {n} times").into());
             }
             n_followed += 1;
             url = self.allowed_target(&url, location)?;

@@ -30,8 +30,13 @@ use crate::http::{
     process_environment,
 };
 
+use exchange::NoReply;
 pub use options::HttpOptions;
 use values::fitted;
+
+/// Statuses of a server that is busy, or of one before it that reaches none: they say nothing of the
+/// call.
+pub(crate) const BUSY: [u16; 5] = [408, 429, 502, 503, 504];
 
 /// Sends each call to a server.
 #[derive(Debug)]
@@ -125,9 +130,13 @@ impl HttpExecutor {
         let request = request::request(operation, &arguments);
         let request = request.map_err(|reason| format!("{name}: {reason}"))?;
         let method = request.method.clone();
-        let reply = self.exchange(request);
-        let reply = reply.map_err(|reason| format!("{name}: {reason}"))?;
-        Ok(self.result(&name, &method, reply))
+        match self.exchange(request) {
+            Ok(reply) => Ok(self.result(&name, &method, reply)),
+            Err(NoReply::Refused(reason)) => Err(format!("{name}: {reason}")),
+            Err(NoReply::Unanswered(reason)) => {
+                Ok(CallResult::unanswered(format!("{name}: {reason}")))
+            }
+        }
     }
 
     /// The operation that a name means; arguments that stand in the name itself are added.
@@ -189,8 +198,8 @@ impl HttpExecutor {
             }
         };
         CallResult {
-            output: output.unwrap_or_default(),
-            exception: Some(exception),
+            is_unanswered: BUSY.contains(&status.as_u16()),
+            ..CallResult::of(output.unwrap_or_default(), Some(exception))
         }
     }
 }
@@ -266,7 +275,7 @@ fn catalogue(operations: &[ApiOperation]) -> Result<ApiCatalogue, HttpConfigErro
 }
 
 /// `404 Not Found`.
-fn status_text(status: StatusCode) -> String {
+pub(crate) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),

@@ -45,11 +45,26 @@ impl McpExecutor {
         &self.catalogue
     }
 
-    fn answer(&mut self, name: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
-        let unknown = || format!("unknown tool {name:?}{}", self.catalogue.hint(name));
+    fn answer(
+        &mut self,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<CallResult, CallResult> {
+        let unknown = || {
+            let hint = self.catalogue.hint(name);
+            CallResult::failure(format!("unknown tool {name:?}{hint}"))
+        };
         let document = self.catalogue.get(name).ok_or_else(unknown)?;
-        let arguments = fitted_arguments(document, arguments, &|_| false)?;
-        let failed = |error: McpError| format!("{name}: {error}");
+        let arguments =
+            fitted_arguments(document, arguments, &|_| false).map_err(CallResult::failure)?;
+        let failed = |error: McpError| {
+            let said = format!("{name}: {error}");
+            match error {
+                // The server's own word about the call.
+                McpError::Refused { .. } => CallResult::failure(said),
+                _ => CallResult::unanswered(said),
+            }
+        };
         if self.client.has_ended() {
             self.client =
                 McpClient::start(&self.options, Arc::clone(&self.stop)).map_err(failed)?;
@@ -62,7 +77,7 @@ impl McpExecutor {
 impl Executor for McpExecutor {
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
         self.answer(name.trim(), arguments)
-            .unwrap_or_else(CallResult::failure)
+            .unwrap_or_else(|failure| failure)
     }
 }
 
@@ -89,10 +104,8 @@ fn read_result(name: &str, result: &Value) -> CallResult {
         (None, blocks) => Value::Array(blocks.to_vec()),
     };
     let is_error = result.get("isError") == Some(&Value::Bool(true));
-    CallResult {
-        output,
-        exception: is_error.then(|| format!("{name} failed: {}", excerpt(&said.join(" ")))),
-    }
+    let exception = is_error.then(|| format!("{name} failed: {}", excerpt(&said.join(" "))));
+    CallResult::of(output, exception)
 }
 
 /// A text, or another block with the length of its data in the place of these.

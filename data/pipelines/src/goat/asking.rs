@@ -6,6 +6,7 @@ use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::tools::{ApiCatalogue, ApiDocument, cut_output};
 
 use super::GoatOptions;
+use super::earlier::Earlier;
 use crate::ask::Asked;
 use crate::error::PipelineError;
 use crate::generator::Prompt;
@@ -15,11 +16,16 @@ use crate::reply;
 /// Characters of a digest that a sampler's seed is made of: servers take seeds of 31 bits.
 const SEED_CHARS: usize = 8;
 
+/// Characters of some sentences, where a server or our own decoder keeps to a schema.
+const SENTENCES_CHARS: usize = 400;
+
 /// What every stage is given.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given<'a> {
     pub(super) options: &'a GoatOptions,
     pub(super) catalogue: &'a ApiCatalogue,
+    /// The run whose rows are made anew, if there is one.
+    pub(super) earlier: Option<&'a Earlier>,
 }
 
 /// How free a reply is.
@@ -113,11 +119,17 @@ pub(super) fn shown_json(value: &Value) -> String {
     dumps(value, Style::Indented(2))
 }
 
+/// The schema of some sentences. A small model that is held to it ends, where it would repeat itself
+/// until its reply is cut off.
+pub(super) fn sentences_schema() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": SENTENCES_CHARS})
+}
+
 /// The schema of an object of texts, all of which are there.
 pub(super) fn texts_schema(names: &[&str]) -> Value {
     let properties: Map<String, Value> = names
         .iter()
-        .map(|name| ((*name).to_owned(), json!({"type": "string"})))
+        .map(|name| ((*name).to_owned(), sentences_schema()))
         .collect();
     object_schema(properties, names)
 }
@@ -207,7 +219,7 @@ pub(super) struct Verdict {
 
 /// The schema of a verdict.
 pub(super) fn verdict_schema() -> Value {
-    let properties = json!({"reason": {"type": "string"}, "connectable": {"type": "boolean"}});
+    let properties = json!({"reason": sentences_schema(), "connectable": {"type": "boolean"}});
     let properties = properties.as_object().cloned().unwrap_or_default();
     object_schema(properties, &["reason", "connectable"])
 }

@@ -17,7 +17,7 @@ use super::asking::{
 use super::graph::reason_of;
 use super::items::{CalledTask, Task};
 use super::origins::derived;
-use super::{CALLS, prompts};
+use super::{CALLS, earlier, prompts};
 use crate::api_calls::ApiCall;
 use crate::ask::Asked;
 use crate::error::PipelineError;
@@ -58,7 +58,8 @@ pub(super) fn make(
     for place in 0..n_rounds {
         round(run, given, place, &mut states, executor)?;
     }
-    let mut made = Made::of(states);
+    let differing = |state: State| state.and_then(earlier::differing);
+    let mut made = Made::of(states.into_iter().map(differing));
     let n_lost: usize = made.kept.iter().map(n_not_found).sum();
     if n_lost > 0 {
         made.counts.insert(NOT_FOUND.to_owned(), n_lost);
@@ -197,10 +198,21 @@ fn begin(
     let id = |what: &str| format!("{}/{}/{what}", called.task.id, place + 1);
     let document = shown_document(next.document);
     if next.edges.is_empty() {
+        let taken = called.task.taken.get(&next.document.call_name());
+        let taken = taken.filter(|arguments| !arguments.is_empty());
+        let taken = taken.map(|arguments| shown_json(&json!([arguments])));
+        let both = [
+            ("document", document.as_str()),
+            ("taken", taken.as_deref().unwrap_or_default()),
+        ];
+        let (prompt, values) = match taken {
+            Some(_) => (prompts::OTHER_CALL, &both[..]),
+            None => (prompts::FIRST_CALL, &both[..1]),
+        };
         let question = Question {
             id: id("first"),
-            prompt: prompts::FIRST_CALL,
-            values: &[("document", &document)],
+            prompt,
+            values,
             schema: arguments_schema(next.document),
             freedom: Freedom::Invents,
         };

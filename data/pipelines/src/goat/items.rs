@@ -1,5 +1,7 @@
 //! What the stages hand on.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_rows::tools::TrajectoryCall;
@@ -35,6 +37,10 @@ pub(super) struct Task {
     pub(super) apis: Vec<String>,
     /// At most one for each parameter.
     pub(super) edges: Vec<NamedEdge>,
+    /// What the APIs were called with in an earlier row over the same sub-graph, by their names;
+    /// other values are wanted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) taken: BTreeMap<String, Map<String, Value>>,
 }
 
 /// A task whose calls are made.

@@ -8,6 +8,8 @@
 //! 6. `calls`: arguments, from earlier results where an edge leads, and what the calls give.
 //! 7. `sub-queries`, `query`, `response`: the words of the user and of the answer.
 //!
+//! A run that makes the rows of an earlier one anew begins with the sub-graphs of these.
+//!
 //! A call of an API is in the journal as a reply is, and is made once in a folder, whichever edges
 //! and tasks need it. The decision to question: values that are made up are drawn, so that edges and
 //! tasks with one API get different ones; everything else is asked for at temperature 0.
@@ -18,24 +20,28 @@
 
 mod asking;
 mod calls;
+mod earlier;
 mod execute;
 mod graph;
 mod items;
+mod options;
 mod origins;
 mod parse;
 mod plan;
 mod prompts;
+mod review;
 mod splits;
 mod subgraphs;
+mod truth;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tooltune_agents::Method;
 use tooltune_agents::executors::Executor;
 use tooltune_agents::pairs::PairSet;
@@ -44,17 +50,22 @@ use tooltune_suites::SentenceEncoder;
 use tooltune_synth::graph::NamedEdge;
 
 use self::asking::Given;
+use self::earlier::Earlier;
 use self::items::{CalledTask, ParsedApi, Task};
+use self::options::{catalogue_of, check, check_held_out, settings_of};
 use crate::ask::StagePlan;
 use crate::error::PipelineError;
 use crate::files::WholeFiles;
 use crate::generator::{Generator, ModelInfo};
 use crate::prompts::Prompts;
 use crate::report::Report;
-use crate::run::{Limits, Opening, Progress, Run, Stage, digest_of};
+use crate::run::{Limits, Opening, Progress, Run, Stage};
 
+pub use self::options::GoatOptions;
 pub use self::prompts::PROMPTS;
+pub use self::review::{ReviewLine, Reviewed, apply_review, review_lines};
 pub use self::splits::{SplitShares, Splits, split};
+pub use self::truth::{EdgeScores, EdgeTruth};
 
 const PARSE: &str = "parse";
 const GRAPH: &str = "graph";
@@ -68,8 +79,15 @@ const RESPONSE: &str = "response";
 
 /// All rows, in the folder of the pipeline; the splits lie beside it.
 pub const TRAJECTORIES_FILE: &str = "trajectories.jsonl";
+/// The rows of training.
+pub const TRAIN_FILE: &str = "train.jsonl";
+/// The documents with the global functions.
+pub const DOCUMENTS_FILE: &str = "documents.jsonl";
 /// The pairs of the rows of training, for a retriever.
 pub const PAIRS_FILE: &str = "pairs.jsonl";
+
+/// The split on the tools of training.
+const TEST_SEEN: &str = "test_seen";
 
 /// The stages in their order.
 pub const STAGES: &[Stage] = &[
@@ -111,38 +129,8 @@ pub const STAGES: &[Stage] = &[
     },
 ];
 
-/// What is made.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GoatOptions {
-    /// The file of API documents.
-    pub documents: PathBuf,
-    /// Least cosine of an edge.
-    pub threshold: f64,
-    /// Most edges that a model is asked about, the most alike ones; all by default.
-    pub max_edges: Option<usize>,
-    /// Fewest calls of a task.
-    pub min_calls: usize,
-    /// Most calls of a task.
-    pub max_calls: usize,
-    /// Most sub-graphs that are met.
-    pub max_subgraphs: usize,
-    /// Most tasks that are drawn, of which each may become a row.
-    pub rows: usize,
-    /// The parts of the splits.
-    pub shares: SplitShares,
-    /// Seed of all draws.
-    pub seed: u64,
-    /// At which values are made up.
-    pub temperature: f64,
-    /// Characters of a result in a prompt.
-    pub output_limit: usize,
-    /// Tokens that a reply may have.
-    pub reply_tokens: usize,
-    /// What tells the encoder from others, such as a digest of its weights.
-    pub encoder: String,
-    /// What tells the executor from others.
-    pub executor: Value,
-}
+/// The first of the stages that a run has which makes rows of an earlier one anew.
+const FIRST_AGAIN: usize = 4;
 
 /// A pipeline with what it is given, read.
 #[derive(Debug)]
@@ -151,6 +139,7 @@ pub struct GoatPipeline {
     prompts: Prompts,
     settings: Map<String, Value>,
     catalogue: ApiCatalogue,
+    earlier: Option<Earlier>,
 }
 
 /// Where and with what a pipeline runs.
@@ -159,8 +148,8 @@ pub struct GoatPlace<'a> {
     pub dir: &'a Path,
     /// What generates.
     pub generator: &'a dyn Generator,
-    /// What compares descriptions.
-    pub encoder: &'a dyn SentenceEncoder,
+    /// What compares descriptions; a run that makes rows anew needs none.
+    pub encoder: Option<&'a dyn SentenceEncoder>,
     /// What answers calls.
     pub executor: &'a mut dyn Executor,
     /// What makes files.
@@ -210,30 +199,22 @@ impl GoatPipeline {
     ///
     /// - a file cannot be read, or holds something else
     /// - a folder of prompts as [`Prompts::open`] says
-    /// - options that cannot be
+    /// - options that cannot be, such as a tool to hold out that there is not
+    /// - the earlier run is not done, or of other documents
     pub fn read(options: GoatOptions, prompts: Option<&Path>) -> Result<Self, PipelineError> {
         check(&options)?;
-        let catalogue = ApiCatalogue::read(&options.documents)?;
-        let settings = json!({
-            "pipeline": "goat",
-            "documents": digest_of(&options.documents)?,
-            "threshold": options.threshold,
-            "max-edges": options.max_edges,
-            "min-calls": options.min_calls,
-            "max-calls": options.max_calls,
-            "max-subgraphs": options.max_subgraphs,
-            "rows": options.rows,
-            "seed": options.seed,
-            "temperature": options.temperature,
-            "output-limit": options.output_limit,
-            "reply-tokens": options.reply_tokens,
-            "encoder": options.encoder,
-            "executor": options.executor,
-        });
+        let catalogue = catalogue_of(&options)?;
+        check_held_out(&options.hold_out, &catalogue)?;
+        let earlier = match &options.seen_from {
+            Some(dir) => Some(Earlier::read(dir, &catalogue)?),
+            None => None,
+        };
+        let settings = settings_of(&options, earlier.as_ref())?;
         Ok(Self {
             prompts: Prompts::open(PROMPTS, prompts)?,
-            settings: settings.as_object().cloned().unwrap_or_default(),
+            settings,
             catalogue,
+            earlier,
             options,
         })
     }
@@ -247,6 +228,14 @@ impl GoatPipeline {
         Given {
             options: &self.options,
             catalogue: &self.catalogue,
+            earlier: self.earlier.as_ref(),
+        }
+    }
+
+    fn stages(&self) -> &'static [Stage] {
+        match self.earlier {
+            Some(_) => &STAGES[FIRST_AGAIN..],
+            None => STAGES,
         }
     }
 
@@ -270,15 +259,17 @@ impl GoatPipeline {
     /// - the encoder fails, or there are too many edges or sub-graphs
     /// - files cannot be read or written
     pub fn run(self, place: GoatPlace<'_>) -> Result<GoatOutcome, PipelineError> {
+        let stages = self.stages();
         let Self {
             options,
             prompts,
             settings,
             catalogue,
+            earlier,
         } = self;
         let mut run = Run::open(Opening {
             dir: place.dir,
-            stages: STAGES,
+            stages,
             settings,
             prompts,
             generator: place.generator,
@@ -290,7 +281,11 @@ impl GoatPipeline {
         let given = Given {
             options: &options,
             catalogue: &catalogue,
+            earlier: earlier.as_ref(),
         };
+        if options.has_global_functions {
+            run.write_lines(DOCUMENTS_FILE, catalogue.documents())?;
+        }
         let result = stages_of(&mut run, given, place.encoder, place.executor)?;
         let made = match result {
             Some((edges, rows)) => Some(part(&run, given, edges, rows)?),
@@ -304,36 +299,48 @@ impl GoatPipeline {
     }
 }
 
-fn check(options: &GoatOptions) -> Result<(), PipelineError> {
-    let SplitShares {
-        dev,
-        test_seen,
-        test_unseen,
-    } = options.shares;
-    let is_share = |share: f64| (0.0..=1.0).contains(&share);
-    let sum = dev + test_seen + test_unseen;
-    let fault = if options.rows == 0 {
-        "--rows 0: nothing is made; give at least 1".to_owned()
-    } else if options.max_edges == Some(0) {
-        "--max-edges 0: no edge is asked about; give at least 1".to_owned()
-    } else if !(0.0..=2.0).contains(&options.temperature) {
-        let temperature = options.temperature;
-        format!("--temperature {temperature}: give a number from 0 to 2")
-    } else if ![dev, test_seen, test_unseen].into_iter().all(is_share) || sum > 1.0 {
-        "the shares of the splits: give numbers from 0 to 1 that are at most 1 together".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(PipelineError::Usage(fault))
-}
+/// What the stages come to.
+type EdgesAndRows = (Vec<NamedEdge>, Vec<Trajectory>);
 
 /// The edges and the rows, once the last stage is done.
 fn stages_of(
     run: &mut Run<'_>,
     given: Given<'_>,
+    encoder: Option<&dyn SentenceEncoder>,
+    executor: &mut dyn Executor,
+) -> Result<Option<EdgesAndRows>, PipelineError> {
+    let (tasks, edges) = match (given.earlier, encoder) {
+        (Some(earlier), _) => {
+            let GoatOptions { rows, seed, .. } = *given.options;
+            (
+                run.stage(SUBGRAPHS, |_| Ok(earlier.tasks(rows, seed)))?,
+                Vec::new(),
+            )
+        }
+        (None, Some(encoder)) => match edges_of(run, given, encoder, executor)? {
+            Some(edges) => {
+                let tasks = run.stage(SUBGRAPHS, |_| subgraphs::tasks(given, edges.clone()))?;
+                (tasks, edges)
+            }
+            None => (None, Vec::new()),
+        },
+        (None, None) => {
+            let fault = "outputs and parameters are compared, but no encoder is given";
+            return Err(PipelineError::Usage(fault.to_owned()));
+        }
+    };
+    let Some(tasks) = tasks else { return Ok(None) };
+    let rows = rows_of(run, given, tasks, executor)?;
+    Ok(rows.map(|rows| (edges, rows)))
+}
+
+/// The edges, once they are executed.
+fn edges_of(
+    run: &mut Run<'_>,
+    given: Given<'_>,
     encoder: &dyn SentenceEncoder,
     executor: &mut dyn Executor,
-) -> Result<Option<(Vec<NamedEdge>, Vec<Trajectory>)>, PipelineError> {
+) -> Result<Option<Vec<NamedEdge>>, PipelineError> {
     let parsed: Option<Vec<ParsedApi>> = run.stage(PARSE, |run| parse::parse(run, given))?;
     let Some(parsed) = parsed else {
         return Ok(None);
@@ -345,11 +352,16 @@ fn stages_of(
         graph::filter(run, edges, &asked)
     })?;
     let Some(edges) = edges else { return Ok(None) };
-    let edges = run.stage(EXECUTE, |run| execute::execute(run, given, edges, executor))?;
-    let Some(edges) = edges else { return Ok(None) };
-    let tasks: Option<Vec<Task>> =
-        run.stage(SUBGRAPHS, |_| subgraphs::tasks(given, edges.clone()))?;
-    let Some(tasks) = tasks else { return Ok(None) };
+    run.stage(EXECUTE, |run| execute::execute(run, given, edges, executor))
+}
+
+/// The rows of tasks, once the last stage is done.
+fn rows_of(
+    run: &mut Run<'_>,
+    given: Given<'_>,
+    tasks: Vec<Task>,
+    executor: &mut dyn Executor,
+) -> Result<Option<Vec<Trajectory>>, PipelineError> {
     let tasks: Option<Vec<CalledTask>> =
         run.stage(CALLS, |run| calls::make(run, given, tasks, executor))?;
     let Some(tasks) = tasks else { return Ok(None) };
@@ -360,14 +372,13 @@ fn stages_of(
     let Some(tasks) = tasks else { return Ok(None) };
     let tasks = run.stage(QUERY, |run| {
         let asked = words::queries(given, &tasks, run.prompts())?;
-        words::ask_queries(run, tasks, &asked)
+        words::ask_queries(run, given, tasks, &asked)
     })?;
     let Some(tasks) = tasks else { return Ok(None) };
-    let rows = run.stage(RESPONSE, |run| {
+    run.stage(RESPONSE, |run| {
         let asked = words::responses(given, &tasks, run.prompts())?;
         words::ask_responses(run, given, tasks, &asked)
-    })?;
-    Ok(rows.map(|rows| (edges, rows)))
+    })
 }
 
 /// A line of pairs.
@@ -384,8 +395,25 @@ fn part(
     edges: Vec<NamedEdge>,
     rows: Vec<Trajectory>,
 ) -> Result<GoatMade, PipelineError> {
-    let options = given.options;
-    let splits = split(rows, given.catalogue, options.shares, options.seed);
+    let GoatOptions {
+        shares,
+        seed,
+        hold_out,
+        ..
+    } = given.options;
+    if given.earlier.is_some() {
+        run.write_lines(&format!("{TEST_SEEN}.jsonl"), &rows)?;
+        let splits = Splits {
+            test_seen: rows,
+            ..Splits::default()
+        };
+        return Ok(GoatMade {
+            edges,
+            n_pairs: 0,
+            splits,
+        });
+    }
+    let splits = split(rows, given.catalogue, *shares, hold_out, *seed);
     for (name, rows) in splits.named() {
         run.write_lines(&format!("{name}.jsonl"), rows)?;
     }

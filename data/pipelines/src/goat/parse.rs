@@ -1,10 +1,11 @@
 //! The first stage: what each API takes and returns, in words (Figure 13).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tooltune_rows::tools::ApiDocument;
 
 use super::asking::{
-    Freedom, Given, Question, object, object_schema, shown_document, text_of, texts_schema,
+    Freedom, Given, Question, object, object_schema, sentences_schema, shown_document, text_of,
+    texts_schema,
 };
 use super::items::ParsedApi;
 use super::{PARSE, prompts};
@@ -43,7 +44,7 @@ fn names(document: &ApiDocument) -> Vec<&str> {
 fn schema(document: &ApiDocument) -> Value {
     let properties = [
         ("input_params".to_owned(), texts_schema(&names(document))),
-        ("output".to_owned(), json!({"type": "string"})),
+        ("output".to_owned(), sentences_schema()),
     ];
     let properties = properties.into_iter().collect();
     object_schema(properties, &["input_params", "output"])
@@ -90,6 +91,8 @@ fn parsed(document: &ApiDocument, text: &str) -> Result<ParsedApi, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -7,8 +7,8 @@ use tooltune_synth::graph::NamedEdge;
 use super::asking::{Given, shown_document};
 use super::items::{CalledTask, ParsedApi, Task};
 use super::{
-    CALLS, EXECUTE, FILTER, GRAPH, GoatPipeline, PARSE, QUERY, RESPONSE, STAGES, SUB_QUERIES,
-    SUBGRAPHS, calls, execute, graph, parse, prompts, words,
+    CALLS, EXECUTE, FILTER, GRAPH, GoatPipeline, PARSE, QUERY, RESPONSE, SUB_QUERIES, SUBGRAPHS,
+    calls, execute, graph, parse, prompts, words,
 };
 use crate::ask::StagePlan;
 use crate::error::PipelineError;
@@ -39,7 +39,9 @@ pub(super) fn plan(
         model,
         plans: Vec::new(),
     };
-    planner.graph_stages()?;
+    if pipeline.earlier.is_none() {
+        planner.graph_stages()?;
+    }
     planner.task_stages()?;
     Ok(planner.plans)
 }
@@ -53,7 +55,7 @@ impl Planner<'_> {
         &self,
         stage: &str,
     ) -> Result<Option<Vec<T>>, PipelineError> {
-        read_items(self.dir, STAGES, stage)
+        read_items(self.dir, self.pipeline.stages(), stage)
     }
 
     fn exact(&mut self, stage: &'static str, asked: &[crate::ask::Asked]) {
@@ -150,8 +152,13 @@ impl Planner<'_> {
 
     fn task_stages(&mut self) -> Result<(), PipelineError> {
         let options = &self.pipeline.options;
-        let (most_rows, most_calls) = (options.rows, options.max_calls);
-        let tasks: Option<Vec<Task>> = self.items(SUBGRAPHS)?;
+        let most_rows = options.rows;
+        let tasks: Option<Vec<Task>> = match &self.pipeline.earlier {
+            Some(earlier) => Some(earlier.tasks(most_rows, options.seed).kept),
+            None => self.items(SUBGRAPHS)?,
+        };
+        let lengths = tasks.iter().flatten().map(|task| task.apis.len());
+        let most_calls = lengths.max().unwrap_or(options.max_calls);
         let called: Option<Vec<CalledTask>> = self.items(CALLS)?;
         let n_tasks = tasks.as_ref().map_or(most_rows, Vec::len);
         let n_calls = match &tasks {
@@ -173,6 +180,7 @@ impl Planner<'_> {
                 n_requests,
                 prompts: &[
                     prompts::FIRST_CALL,
+                    prompts::OTHER_CALL,
                     prompts::FILL_CALL,
                     prompts::COMPLETE_CALL,
                 ],

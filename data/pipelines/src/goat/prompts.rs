@@ -11,6 +11,7 @@ use crate::prompts::PromptFile;
 pub(super) const PARSE: &str = "parse";
 pub(super) const FILTER: &str = "filter";
 pub(super) const FIRST_CALL: &str = "first_call";
+pub(super) const OTHER_CALL: &str = "other_call";
 pub(super) const NEXT_CALL: &str = "next_call";
 pub(super) const CHECK_CALL: &str = "check_call";
 pub(super) const FILL_CALL: &str = "fill_call";
@@ -41,6 +42,11 @@ pub const PROMPTS: &[PromptFile] = &[
         name: FIRST_CALL,
         variables: &["document"],
         source: include_str!("../../../../configs/prompts/goat/first_call.jinja"),
+    },
+    PromptFile {
+        name: OTHER_CALL,
+        variables: &["document", "taken"],
+        source: include_str!("../../../../configs/prompts/goat/other_call.jinja"),
     },
     PromptFile {
         name: NEXT_CALL,

@@ -59,12 +59,14 @@ impl Splits {
 
 /// Parts rows, each into one split; a function of the rows, the shares and the seed.
 ///
-/// A split has at most its share. Tools are held out one after the other while their rows fit; a
-/// sub-graph is held out as a whole, and only where training keeps a row with each of its tools.
+/// A split has at most its share. The tools of `hold_out` are held out whatever their rows are; where
+/// there are none, tools are held out one after the other while their rows fit. A sub-graph is held
+/// out as a whole, and only where training keeps a row with each of its tools.
 pub fn split(
     rows: Vec<Trajectory>,
     catalogue: &ApiCatalogue,
     shares: SplitShares,
+    hold_out: &[String],
     seed: u64,
 ) -> Splits {
     let mut random = SeededRandom::new(seed, SPLIT_STREAM);
@@ -74,8 +76,11 @@ pub fn split(
         most(shares.test_seen),
         most(shares.test_unseen),
     );
-    let units: Vec<BTreeSet<String>> = units(&rows, catalogue);
-    let held_out = held_out(&units, n_unseen, &mut random);
+    let units: Vec<BTreeSet<String>> = units(&rows, catalogue, hold_out);
+    let held_out = match hold_out {
+        [] => held_out(&units, n_unseen, &mut random),
+        named => named.iter().cloned().collect(),
+    };
     let mut splits = Splits::default();
     let mut groups: BTreeMap<Vec<String>, Vec<(Trajectory, BTreeSet<String>)>> = BTreeMap::new();
     for (row, units) in rows.into_iter().zip(units) {
@@ -129,8 +134,13 @@ pub fn split(
     splits
 }
 
-/// The tools that each row calls; the APIs, where all rows are of one tool.
-fn units(rows: &[Trajectory], catalogue: &ApiCatalogue) -> Vec<BTreeSet<String>> {
+/// The tools that each row calls; the APIs, where all rows are of one tool. An API that is held out by
+/// its own name stands for itself.
+fn units(
+    rows: &[Trajectory],
+    catalogue: &ApiCatalogue,
+    hold_out: &[String],
+) -> Vec<BTreeSet<String>> {
     let tool = |name: &String| {
         let document = catalogue.get(name);
         let tool = document.map(|document| document.tool_name.clone());
@@ -143,7 +153,8 @@ fn units(rows: &[Trajectory], catalogue: &ApiCatalogue) -> Vec<BTreeSet<String>>
         let names = row.calls.iter().map(|call| &call.name);
         names
             .map(|name| {
-                if tools.len() > 1 {
+                let is_by_tool = tools.len() > 1 || !hold_out.is_empty();
+                if is_by_tool && !hold_out.contains(name) {
                     tool(name)
                 } else {
                     name.clone()
@@ -182,6 +193,7 @@ fn held_out(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tooltune_rows::tools::TrajectoryCall;
     use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 
     use super::*;
@@ -196,8 +208,8 @@ mod tests {
         let rows = goat::generate(&options).expect("rows");
         let catalogue = ApiCatalogue::new(goat::documents()).expect("documents");
         let shares = SplitShares::default();
-        let splits = split(rows.clone(), &catalogue, shares, 4);
-        assert_eq!(split(rows.clone(), &catalogue, shares, 4), splits);
+        let splits = split(rows.clone(), &catalogue, shares, &[], 4);
+        assert_eq!(split(rows.clone(), &catalogue, shares, &[], 4), splits);
         let n_rows: usize = splits.named().iter().map(|(_, rows)| rows.len()).sum();
         assert_eq!(n_rows, 600);
         for (n, most) in [
@@ -212,7 +224,7 @@ mod tests {
             rows.iter().map(set).collect()
         };
         let tools = |rows: &[Trajectory]| -> BTreeSet<String> {
-            units(rows, &catalogue).into_iter().flatten().collect()
+            units(rows, &catalogue, &[]).into_iter().flatten().collect()
         };
         let named = splits.named();
         for (at, (_, rows)) in named.iter().enumerate() {
@@ -226,8 +238,22 @@ mod tests {
             assert!(tools(rows).is_disjoint(&held_out));
             assert!(tools(rows).is_subset(&tools(&splits.train)));
         }
+        let named = ["RoomKey".to_owned(), "ClockBox/Arrival Time".to_owned()];
+        let by_name = split(rows, &catalogue, shares, &named, 4);
+        let is_held_out =
+            |call: &TrajectoryCall| call.name.starts_with("RoomKey/") || call.name == named[1];
+        for (name, rows) in by_name.named() {
+            let mut unseen = rows.iter().map(|row| row.calls.iter().any(is_held_out));
+            assert!(!rows.is_empty() && unseen.all(|unseen| unseen == (name == "test_unseen")));
+        }
+        let clock = |row: &Trajectory| {
+            row.calls
+                .iter()
+                .any(|call| call.name.starts_with("ClockBox/"))
+        };
+        assert!(by_name.train.iter().any(clock));
         assert!(
-            units(&splits.test_unseen, &catalogue)
+            units(&splits.test_unseen, &catalogue, &[])
                 .iter()
                 .all(|row| !row.is_disjoint(&held_out))
         );
@@ -252,7 +278,7 @@ mod tests {
             test_seen: 0.0,
             test_unseen: 0.25,
         };
-        let splits = split(rows, &catalogue, shares, 1);
+        let splits = split(rows, &catalogue, shares, &[], 1);
         assert_eq!(splits.held_out, ["A"]);
         // Without its only sub-graph training would not know B.
         assert_eq!((splits.train.len(), splits.dev.len()), (3, 0));

@@ -52,6 +52,7 @@ pub(super) fn tasks(given: Given<'_>, edges: Vec<NamedEdge>) -> Result<Made<Task
                 id: format!("task-{:06}", made.kept.len() + 1),
                 apis: order.apis.iter().map(|&api| names[api].clone()).collect(),
                 edges: order.edges.iter().map(|edge| graph.named(edge)).collect(),
+                taken: BTreeMap::new(),
             }),
             None => {
                 let names: Vec<&str> = nodes.iter().map(|&api| names[api].as_str()).collect();

@@ -1,11 +1,12 @@
 //! The whole pipeline over the invented world, with a model that answers by rule.
 
+mod bench;
 mod oracle;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tooltune_agents::executors::CallResult;
 use tooltune_rows::json::{Style, dumps};
@@ -143,6 +144,9 @@ impl Work {
     fn options(&self) -> GoatOptions {
         GoatOptions {
             documents: self.dir.path().join("documents.jsonl"),
+            has_global_functions: false,
+            seen_from: None,
+            hold_out: Vec::new(),
             threshold: -0.05,
             max_edges: None,
             min_calls: 2,
@@ -170,12 +174,23 @@ impl Work {
         limits: Limits,
         only: Option<&str>,
     ) -> Result<GoatOutcome, PipelineError> {
+        self.run_with(self.options(), out, n_looks, limits, only)
+    }
+
+    fn run_with(
+        &self,
+        options: GoatOptions,
+        out: &str,
+        n_looks: usize,
+        limits: Limits,
+        only: Option<&str>,
+    ) -> Result<GoatOutcome, PipelineError> {
         let left = Cell::new(n_looks);
-        let pipeline = GoatPipeline::read(self.options(), None)?;
+        let pipeline = GoatPipeline::read(options, None)?;
         pipeline.run(GoatPlace {
             dir: &self.dir.path().join(out),
             generator: &self.model,
-            encoder: &HashEncoder,
+            encoder: Some(&HashEncoder),
             executor: &mut Counted {
                 world: GoatExecutor::new(),
                 calls: &self.calls,
@@ -238,13 +253,12 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
     );
     assert!(executed.0 > 0.7 && executed.1 > 0.5, "{executed:?}");
     let execute = outcome.report.of(EXECUTE).unwrap();
-    for reason in ["the second call failed"] {
-        assert!(
-            execute.dropped.contains_key(reason),
-            "{reason}: {:?}",
-            execute.dropped
-        );
-    }
+    let reason = "the second call failed";
+    assert!(
+        execute.dropped.contains_key(reason),
+        "{:?}",
+        execute.dropped
+    );
     // Two calls an edge at most, and each is made once whatever needs it.
     assert!(execute.counts["calls of APIs"] <= 2 * execute.n_in);
     assert!(work.calls.borrow().values().all(|(n, _)| *n == 1));

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tooltune_rows::tools::Trajectory;
 
 use super::asking::{
-    Freedom, Given, Question, object, shown_document, shown_json, text_of, texts_schema,
+    Freedom, Given, Question, object, object_schema, sentences_schema, shown_document, shown_json,
+    text_of,
 };
 use super::calls::results_of;
 use super::items::CalledTask;
@@ -23,9 +24,13 @@ const SAME_QUERY: &str = "its query stands in an earlier row";
 const UNUSABLE: &str = "training would refuse the row";
 const WITHOUT_FACTS: &str = "rows without facts, whose answer states no value of the last outputs";
 
-/// The schema of a thought and a text.
+/// The schema of a thought and a text, which may be long.
 fn thought_and(name: &'static str) -> Value {
-    texts_schema(&["thought", name])
+    let properties = [
+        ("thought".to_owned(), sentences_schema()),
+        (name.to_owned(), json!({"type": "string", "minLength": 1})),
+    ];
+    object_schema(properties.into_iter().collect(), &["thought", name])
 }
 
 /// A question for each call of each task.
@@ -119,16 +124,19 @@ pub(super) fn queries(
 /// Asks for the queries; of two that are alike, the first stays.
 pub(super) fn ask_queries(
     run: &mut Run<'_>,
+    given: Given<'_>,
     tasks: Vec<CalledTask>,
     asked: &[Asked],
 ) -> Result<Made<CalledTask>, PipelineError> {
     let read = |_: usize, text: &str| text_of(&object(text)?, "query");
     let replies = run.ask(QUERY, asked, &read)?;
-    let mut seen = HashSet::new();
+    let mut seen: HashSet<String> = match given.earlier {
+        Some(earlier) => earlier.queries.clone(),
+        None => HashSet::new(),
+    };
     let results = tasks.into_iter().zip(replies).map(|(mut called, query)| {
         let query = query?;
-        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-        if !seen.insert(words.join(" ")) {
+        if !seen.insert(normal(&query)) {
             let id = &called.task.id;
             return Err(Dropped::new(id, SAME_QUERY, excerpt(&query)));
         }
@@ -136,6 +144,12 @@ pub(super) fn ask_queries(
         Ok(called)
     });
     Ok(Made::of(results.collect::<Vec<_>>()))
+}
+
+/// A query without what does not tell it from others.
+pub(super) fn normal(query: &str) -> String {
+    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    words.join(" ")
 }
 
 /// A question for each task: the answer.

@@ -30,7 +30,10 @@ use crate::generator::{Generator, ModelInfo};
 use crate::journal::Journal;
 use crate::prompts::{PromptFile, Prompts, digest};
 use crate::report::Report;
-use crate::run::{Limits, Opening, Progress, Run, Stage, all_settings, digest_of, read_items};
+use crate::run::{
+    Limits, MAX_TOKENS, Opening, Progress, Run, Stage, all_settings, check_range, digest_of,
+    read_items,
+};
 
 pub use self::complexity::{SetComplexity, complexity_of_file};
 pub use self::dimensions::Target;
@@ -109,6 +112,10 @@ pub const PROMPTS: &[PromptFile] = &[
     },
     AGAIN_PROMPT,
 ];
+
+/// Rows of one folder: their prompts are held in memory, some kilobytes each. Eight times those of
+/// the paper.
+const MAX_ROWS: usize = 1_000_000;
 
 /// What is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,10 +210,11 @@ impl SlotPipeline {
             .as_deref()
             .map(rows::given_texts)
             .transpose()?;
-        if texts.is_none() && options.rows == 0 {
-            let reason = "--rows 0: nothing is asked for; give at least 1".to_owned();
-            return Err(PipelineError::Usage(reason));
+        if texts.is_none() {
+            check_range("--rows", options.rows, MAX_ROWS)?;
         }
+        check_range("--reply-tokens", options.reply_tokens, MAX_TOKENS)?;
+        check_range("--verdict-tokens", options.verdict_tokens, MAX_TOKENS)?;
         Ok(Self {
             prompts: Prompts::open(PROMPTS, prompts)?,
             settings: settings.as_object().cloned().unwrap_or_default(),

@@ -108,6 +108,12 @@ pub(super) type GivenText = Result<String, Dropped>;
 /// The file cannot be read, or an entry is none of these.
 pub(super) fn given_texts(file: &Path) -> Result<Vec<(String, GivenText)>, PipelineError> {
     let entries = entries(file)?;
+    if entries.is_empty() {
+        let what = "texts";
+        return Err(ToolsError::Empty { what }
+            .at(file.display().to_string())
+            .into());
+    }
     let texts = entries
         .into_iter()
         .enumerate()

@@ -130,3 +130,16 @@ fn a_run_that_lacks_a_suite_has_dashes_and_its_last_checkpoint_stands_for_none_s
     }
     assert!(text.find("slot.mean") < text.find("| loss"));
 }
+
+#[test]
+fn what_the_gold_scores_stands_beside_the_value_of_each_run() {
+    let mut one = run("a", "1e-4", 0.5);
+    for result in &mut one.suites {
+        let metrics = result.metrics.as_object_mut().expect("an object");
+        let ceilings = json!([{"metric": "mean", "value": 0.875}]);
+        metrics.insert("ceilings".to_owned(), ceilings);
+    }
+    let table = compare_runs(&[one], words).expect("objects");
+    let shown = serde_json::to_string(&table).expect("serialisable");
+    assert!(shown.contains("0.500 (the gold 0.875)"), "{shown}");
+}

@@ -5,7 +5,7 @@ use super::{
     Counts, DASH, GroupCell, GroupRow, GroupValue, MAX_ROWS, MetricCell, MetricRow, Name, Plot,
     Source, Table,
 };
-use crate::number::{change, count, estimate};
+use crate::number::{beside_ceiling, change, count, estimate};
 use crate::run::{MetricWords, SuiteResult};
 
 /// How the metrics of a suite are called.
@@ -60,7 +60,7 @@ fn interval_text(entry: &Entry) -> Option<String> {
 fn value_text(entry: &Entry) -> String {
     match entry {
         Entry::Count { n } => count(*n),
-        Entry::Number { value, .. } => estimate(*value),
+        Entry::Number { value, ceiling, .. } => beside_ceiling(*value, *ceiling),
         Entry::Text { text } => text.clone(),
     }
 }

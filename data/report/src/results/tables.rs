@@ -9,6 +9,9 @@ use tooltune_rows::json::{Style, dumps};
 
 use crate::shortened::cell;
 
+/// Where the metrics of a suite say in which of them the gold is not the best.
+const CEILINGS: &str = "ceilings";
+
 /// One table of one result.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Block {
@@ -57,6 +60,8 @@ pub(super) enum Entry {
         value: f64,
         interval: Option<(f64, f64)>,
         n: Option<u64>,
+        /// What the gold itself scores, where that is not the best.
+        ceiling: Option<f64>,
     },
     /// All else.
     Text { text: String },
@@ -106,11 +111,17 @@ impl Entry {
 /// The tables of a result, outer ones first.
 pub(super) fn blocks(metrics: &Map<String, Value>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    add_blocks(metrics, "", &mut blocks);
+    let ceilings: Vec<(&str, f64)> = ceilings(metrics).collect();
+    add_blocks(metrics, "", &ceilings, &mut blocks);
     blocks
 }
 
-fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>) {
+fn add_blocks(
+    object: &Map<String, Value>,
+    title: &str,
+    ceilings: &[(&str, f64)],
+    blocks: &mut Vec<Block>,
+) {
     let path = |name: &str| match title {
         "" => cell(name),
         _ => format!("{title} / {}", cell(name)),
@@ -121,6 +132,8 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
         let groups = groups(name, value);
         match value {
             _ if name == "n" && value.is_u64() => {}
+            // They stand beside the metrics that they are of.
+            _ if name == CEILINGS => {}
             _ if groups.is_some() => inner.extend(groups.map(|(label, groups)| {
                 vec![Block::Groups {
                     title: path(name),
@@ -130,13 +143,19 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
             })),
             Value::Object(object) if !object.is_empty() && estimate(object).is_none() => {
                 let mut below = Vec::new();
-                add_blocks(object, &path(name), &mut below);
+                add_blocks(object, &path(name), ceilings, &mut below);
                 inner.push(below);
             }
             _ => measures.push(Measure {
                 name: cell(name),
                 entry: entry(value),
             }),
+        }
+    }
+    for (metric, value) in ceilings {
+        let measure = measures.iter_mut().find(|one| one.name == *metric);
+        if let Some(Entry::Number { ceiling, .. }) = measure.map(|one| &mut one.entry) {
+            *ceiling = Some(*value);
         }
     }
     if !measures.is_empty() {
@@ -149,6 +168,16 @@ fn add_blocks(object: &Map<String, Value>, title: &str, blocks: &mut Vec<Block>)
     blocks.extend(inner.into_iter().flatten());
 }
 
+/// The metrics in which the gold is not the best, with what it scores.
+fn ceilings(object: &Map<String, Value>) -> impl Iterator<Item = (&str, f64)> {
+    let ceilings = object.get(CEILINGS).and_then(Value::as_array);
+    let of_one = |one: &'_ Value| one["value"].as_f64();
+    ceilings
+        .into_iter()
+        .flatten()
+        .filter_map(move |one| Some((one["metric"].as_str()?, of_one(one)?)))
+}
+
 fn n_of(object: &Map<String, Value>) -> Option<u64> {
     let n = object.get("n").or_else(|| object.get("n_loss_rows"));
     n.and_then(Value::as_u64)
@@ -156,10 +185,13 @@ fn n_of(object: &Map<String, Value>) -> Option<u64> {
 
 fn estimate(object: &Map<String, Value>) -> Option<Entry> {
     let number = |name| object.get(name).and_then(Value::as_f64);
+    // A whole number counts something that happens to be called so, such as a rule of that name.
+    let is_count = object.get("value").is_some_and(Value::is_u64);
     Some(Entry::Number {
-        value: number("value")?,
+        value: number("value").filter(|_| !is_count)?,
         interval: number("low").zip(number("high")),
         n: n_of(object),
+        ceiling: None,
     })
 }
 
@@ -176,6 +208,7 @@ fn entry(value: &Value) -> Entry {
                 value,
                 interval: None,
                 n: None,
+                ceiling: None,
             },
             (None, None) => text(&number.to_string()),
         },

@@ -227,3 +227,24 @@ fn metrics_that_are_no_object_are_an_error() {
         "{error}"
     );
 }
+
+/// What the gold scores stands beside the metric that it is of, also where a suite nests, and is no
+/// table of its own.
+#[test]
+fn a_ceiling_stands_beside_its_value() {
+    let strict = json!({"value": 0.5, "low": 0.25, "high": 0.75});
+    let ceilings = json!([{"metric": "strict", "value": 0.625}]);
+    for metrics in [
+        json!({"n": 4, "strict": strict, "ceilings": ceilings}),
+        json!({"slot": {"n": 4, "strict": strict}, "ceilings": ceilings}),
+    ] {
+        let tables = shown(&[&[("best", metrics)]]);
+        assert_eq!(tables.as_array().map(Vec::len), Some(1), "{tables}");
+        let rows = &tables[0]["rows"];
+        assert_eq!(rows.as_array().map(Vec::len), Some(1), "{tables}");
+        assert_eq!(
+            rows[0]["cells"][0]["value"], "0.500 (the gold 0.625)",
+            "{tables}"
+        );
+    }
+}

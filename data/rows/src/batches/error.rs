@@ -10,6 +10,15 @@ pub enum BatchError {
     #[error("there are no examples; a batch needs at least one")]
     NoExamples,
 
+    /// An epoch has more examples than are counted.
+    #[error(
+        "an epoch would have {n} examples, and at most 4,294,967,295 are counted; set data.max_samples, or lower the weights of data.train"
+    )]
+    TooManyExamples {
+        /// How many.
+        n: usize,
+    },
+
     /// An example has no tokens at all.
     #[error("example {id:?} has no tokens; remove it or give it text")]
     EmptyExample {

@@ -18,6 +18,6 @@ mod tests;
 
 pub use collate::{Example, MicroBatch, Padding, StepBatch, collate, shift_for_next_token};
 pub use error::BatchError;
-pub use order::{Cursor, GroupByLength, OrderOptions, Shuffle, StepOrder};
+pub use order::{Cursor, GroupByLength, OrderOptions, Part, Shuffle, StepOrder};
 pub use packing::Packing;
 pub use random::SeededRandom;

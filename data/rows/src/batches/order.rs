@@ -15,6 +15,9 @@ use super::{BatchError, SeededRandom};
 /// Stream base of the shuffles; other uses of a run's seed have streams of their own.
 const SHUFFLE_STREAM: u64 = 0x6F72_6465_7200_0000;
 
+/// Stream base of the draws from parts of a weight that is no whole number.
+const DRAW_STREAM: u64 = 0x6472_6177_6E00_0000;
+
 /// Micro-batches sorted by length together: enough for even lengths inside each, few enough
 /// that neighbours change from epoch to epoch.
 const GROUPED_MICRO_BATCHES: usize = 50;
@@ -67,12 +70,57 @@ pub struct Cursor {
 }
 
 /// All micro-batches of one epoch, in order.
-type EpochPlan = Vec<Vec<usize>>;
+#[derive(Debug)]
+struct EpochPlan {
+    /// Their examples, end to end.
+    examples: Vec<u32>,
+    /// Where each of them ends.
+    ends: Vec<u32>,
+}
+
+impl EpochPlan {
+    /// Of micro-batches that are given one by one.
+    fn new<'b>(micro_batches: impl Iterator<Item = &'b [u32]>) -> Self {
+        let (mut examples, mut ends) = (Vec::new(), Vec::new());
+        for micro_batch in micro_batches {
+            examples.extend_from_slice(micro_batch);
+            ends.push(examples.len() as u32);
+        }
+        Self { examples, ends }
+    }
+
+    /// Of so many examples a micro-batch.
+    fn chunked(examples: Vec<u32>, n: usize) -> Self {
+        let ends = (1..=examples.len().div_ceil(n)).map(|i| (i * n).min(examples.len()) as u32);
+        let ends = ends.collect();
+        Self { examples, ends }
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn micro_batch(&self, i: usize) -> &[u32] {
+        let begin = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.examples[begin as usize..self.ends[i] as usize]
+    }
+}
+
+/// Examples that follow each other, and how often each comes in an epoch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// How many they are.
+    pub n_examples: usize,
+    /// How often: 1 is once, 2 twice, and 0.5 one half of them, another one in each epoch.
+    pub weight: f64,
+}
 
 /// Which examples each step of each epoch trains on.
 #[derive(Debug)]
 pub struct StepOrder {
-    lengths: Vec<usize>,
+    lengths: Vec<u32>,
+    /// Parts with a weight other than 1; none where every example comes once.
+    parts: Vec<Part>,
     options: OrderOptions,
     /// The plan used last: steps are asked for in order, so one is enough.
     cached: Mutex<Option<(u64, Arc<EpochPlan>)>>,
@@ -87,9 +135,12 @@ impl StepOrder {
     /// - a batch size, the accumulation or the pack length is 0
     /// - an example is longer than a pack; [`BatchError::with_ids`] turns its position into its id
     /// - packing and grouping by length are both on
-    pub fn new(lengths: &[usize], options: OrderOptions) -> Result<Self, BatchError> {
+    pub fn new(lengths: Vec<u32>, options: OrderOptions) -> Result<Self, BatchError> {
         if lengths.is_empty() {
             return Err(BatchError::NoExamples);
+        }
+        if u32::try_from(lengths.len()).is_err() {
+            return Err(BatchError::TooManyExamples { n: lengths.len() });
         }
         for (option, value) in [
             (
@@ -106,12 +157,35 @@ impl StepOrder {
             }
         }
         if let Packing::BlockDiagonal { max_length } = options.packing {
-            check_packing(lengths, max_length, options.group_by_length)?;
+            check_packing(&lengths, max_length, options.group_by_length)?;
         }
         Ok(Self {
-            lengths: lengths.to_vec(),
+            lengths,
+            parts: Vec::new(),
             options,
             cached: Mutex::new(None),
+        })
+    }
+
+    /// Has the examples of each part come as often as it says; together the parts are all examples.
+    ///
+    /// # Errors
+    ///
+    /// - an epoch would have no example, or more than are counted
+    pub fn with_parts(self, parts: &[Part]) -> Result<Self, BatchError> {
+        if parts.iter().all(|part| part.weight == 1.0) {
+            return Ok(self);
+        }
+        let n: f64 = parts.iter().map(|part| part.n_drawn() as f64).sum();
+        if n < 1.0 {
+            return Err(BatchError::NoExamples);
+        }
+        if n >= f64::from(u32::MAX) {
+            return Err(BatchError::TooManyExamples { n: n as usize });
+        }
+        Ok(Self {
+            parts: parts.to_vec(),
+            ..self
         })
     }
 
@@ -142,11 +216,19 @@ impl StepOrder {
     /// If `step_in_epoch` is not below [`StepOrder::steps_in_epoch`].
     pub fn step(&self, epoch: u64, step_in_epoch: usize) -> Vec<Vec<usize>> {
         let plan = self.plan(epoch);
-        let mut steps = plan.chunks(self.options.gradient_accumulation_steps);
-        match steps.nth(step_in_epoch) {
-            Some(micro_batches) => micro_batches.to_vec(),
-            None => panic!("epoch {epoch} has no step {step_in_epoch}"),
+        let n = self.options.gradient_accumulation_steps;
+        let begin = step_in_epoch * n;
+        if begin >= plan.len() {
+            panic!("epoch {epoch} has no step {step_in_epoch}");
         }
+        (begin..plan.len().min(begin + n))
+            .map(|i| {
+                plan.micro_batch(i)
+                    .iter()
+                    .map(|&idx| idx as usize)
+                    .collect()
+            })
+            .collect()
     }
 
     /// The step at `cursor` and the cursor of the step after it.
@@ -189,15 +271,42 @@ impl StepOrder {
 
     fn plan_epoch(&self, epoch: u64) -> EpochPlan {
         let mut random = SeededRandom::new(self.options.seed, SHUFFLE_STREAM.wrapping_add(epoch));
-        let mut order: Vec<usize> = (0..self.lengths.len()).collect();
+        let mut order = self.drawn(epoch);
         self.shuffle(&mut random, &mut order);
+        let n = self.options.per_device_train_batch_size;
         match (self.options.packing, self.options.group_by_length) {
             (Packing::BlockDiagonal { max_length }, _) => {
                 self.plan_packed(&order, max_length, &mut random)
             }
             (Packing::None, GroupByLength::On) => self.plan_grouped(order, &mut random),
-            (Packing::None, GroupByLength::Off) => self.chunk(&order),
+            (Packing::None, GroupByLength::Off) => EpochPlan::chunked(order, n),
         }
+    }
+
+    /// The examples of an epoch, in the order of the data set; those of a part with a weight above 1
+    /// several times.
+    fn drawn(&self, epoch: u64) -> Vec<u32> {
+        if self.parts.is_empty() {
+            return (0..self.lengths.len() as u32).collect();
+        }
+        // A stream of its own, so that it does not depend on the shuffle.
+        let mut random = SeededRandom::new(self.options.seed, DRAW_STREAM.wrapping_add(epoch));
+        let mut drawn = Vec::new();
+        let mut begin = 0;
+        for part in &self.parts {
+            let examples: Vec<u32> = (begin..begin + part.n_examples as u32).collect();
+            begin += part.n_examples as u32;
+            for _ in 0..part.weight as usize {
+                drawn.extend_from_slice(&examples);
+            }
+            let n_more = part.n_drawn() - part.weight as usize * part.n_examples;
+            let mut more = examples;
+            random.shuffle(&mut more);
+            more.truncate(n_more);
+            more.sort_unstable();
+            drawn.extend(more);
+        }
+        drawn
     }
 
     fn shuffle<T>(&self, random: &mut SeededRandom, items: &mut [T]) {
@@ -206,51 +315,72 @@ impl StepOrder {
         }
     }
 
-    fn chunk(&self, order: &[usize]) -> EpochPlan {
-        order
-            .chunks(self.options.per_device_train_batch_size)
-            .map(<[usize]>::to_vec)
-            .collect()
-    }
-
     fn plan_packed(
         &self,
-        order: &[usize],
+        order: &[u32],
         max_length: usize,
         random: &mut SeededRandom,
     ) -> EpochPlan {
-        let windows = order.chunks(packing::WINDOW);
-        let mut packs: Vec<Vec<usize>> = windows
-            .flat_map(|window| packing::pack(window, &self.lengths, max_length))
-            .collect();
+        let mut packs = EpochPlan {
+            examples: Vec::with_capacity(order.len()),
+            ends: Vec::new(),
+        };
+        for window in order.chunks(packing::WINDOW) {
+            for pack in packing::pack(window, &self.lengths, max_length) {
+                packs.examples.extend(pack);
+                packs.ends.push(packs.examples.len() as u32);
+            }
+        }
         // Packs leave a window longest document first, which is no order to train in.
-        self.shuffle(random, &mut packs);
-        packs
-            .chunks(self.options.per_device_train_batch_size)
-            .map(<[_]>::concat)
-            .collect()
+        let mut shuffled: Vec<u32> = (0..packs.len() as u32).collect();
+        self.shuffle(random, &mut shuffled);
+        let micro_batches = shuffled.chunks(self.options.per_device_train_batch_size);
+        let micro_batches: Vec<Vec<u32>> = micro_batches
+            .map(|chunk| {
+                chunk
+                    .iter()
+                    .flat_map(|&i| packs.micro_batch(i as usize))
+                    .copied()
+                    .collect()
+            })
+            .collect();
+        EpochPlan::new(micro_batches.iter().map(Vec::as_slice))
     }
 
-    fn plan_grouped(&self, mut order: Vec<usize>, random: &mut SeededRandom) -> EpochPlan {
-        let window = GROUPED_MICRO_BATCHES * self.options.per_device_train_batch_size;
+    fn plan_grouped(&self, mut order: Vec<u32>, random: &mut SeededRandom) -> EpochPlan {
+        let n = self.options.per_device_train_batch_size;
+        let window = GROUPED_MICRO_BATCHES * n;
         for group in order.chunks_mut(window) {
-            group.sort_by_key(|&idx| std::cmp::Reverse(self.lengths[idx]));
+            group.sort_by_key(|&idx| std::cmp::Reverse(self.lengths[idx as usize]));
         }
-        let mut plan = self.chunk(&order);
         // Only the last micro-batch can be smaller than the others; it stays last.
-        let n_full = self.lengths.len() / self.options.per_device_train_batch_size;
-        self.shuffle(random, &mut plan[..n_full]);
-        let n_tokens = |batch: &Vec<usize>| batch.iter().map(|&idx| self.lengths[idx]).sum();
-        let largest = (0..n_full).max_by_key(|&i| -> usize { n_tokens(&plan[i]) });
+        let n_full = order.len() / n;
+        let plan = EpochPlan::chunked(order, n);
+        let mut shuffled: Vec<u32> = (0..plan.len() as u32).collect();
+        self.shuffle(random, &mut shuffled[..n_full]);
+        let n_tokens = |i: usize| -> u64 {
+            let batch = plan.micro_batch(shuffled[i] as usize).iter();
+            batch
+                .map(|&idx| u64::from(self.lengths[idx as usize]))
+                .sum()
+        };
+        let largest = (0..n_full).max_by_key(|&i| n_tokens(i));
         if let Some(largest) = largest {
-            plan.swap(0, largest);
+            shuffled.swap(0, largest);
         }
-        plan
+        EpochPlan::new(shuffled.iter().map(|&i| plan.micro_batch(i as usize)))
+    }
+}
+
+impl Part {
+    /// Examples of an epoch.
+    fn n_drawn(&self) -> usize {
+        (self.n_examples as f64 * self.weight).round() as usize
     }
 }
 
 fn check_packing(
-    lengths: &[usize],
+    lengths: &[u32],
     max_length: usize,
     group_by_length: GroupByLength,
 ) -> Result<(), BatchError> {
@@ -262,11 +392,14 @@ fn check_packing(
     if group_by_length == GroupByLength::On {
         return Err(BatchError::PackedAndGrouped);
     }
-    match lengths.iter().position(|&n_tokens| n_tokens > max_length) {
+    match lengths
+        .iter()
+        .position(|&n_tokens| n_tokens as usize > max_length)
+    {
         Some(example_idx) => Err(BatchError::LongerThanPack {
             example: format!("number {example_idx} (from 0)"),
             example_idx,
-            n_tokens: lengths[example_idx],
+            n_tokens: lengths[example_idx] as usize,
             max_length,
         }),
         None => Ok(()),

@@ -27,20 +27,21 @@ pub enum Packing {
 ///
 /// Ties are broken by place in `window`, so the result is a function of the arguments. Every
 /// length must be at most `max_length`; the caller has checked it.
-pub(super) fn pack(window: &[usize], lengths: &[usize], max_length: usize) -> Vec<Vec<usize>> {
+pub(super) fn pack(window: &[u32], lengths: &[u32], max_length: usize) -> Vec<Vec<u32>> {
     let mut longest_first = window.to_vec();
-    longest_first.sort_by_key(|&idx| std::cmp::Reverse(lengths[idx]));
-    let mut packs: Vec<Vec<usize>> = Vec::new();
+    let n_tokens = |idx: u32| lengths[idx as usize] as usize;
+    longest_first.sort_by_key(|&idx| std::cmp::Reverse(n_tokens(idx)));
+    let mut packs: Vec<Vec<u32>> = Vec::new();
     // (room left, pack): the first entry at or above a length is the tightest fit.
     let mut room: BTreeSet<(usize, usize)> = BTreeSet::new();
     for idx in longest_first {
-        let fit = room.range((lengths[idx], 0)..).next().copied();
+        let fit = room.range((n_tokens(idx), 0)..).next().copied();
         let (left, pack) = fit.unwrap_or((max_length, packs.len()));
         if !room.remove(&(left, pack)) {
             packs.push(Vec::new());
         }
         packs[pack].push(idx);
-        room.insert((left - lengths[idx], pack));
+        room.insert((left - n_tokens(idx), pack));
     }
     packs
 }
@@ -66,10 +67,10 @@ mod tests {
     #[test]
     fn little_room_is_left_unused_on_mixed_lengths() {
         let mut random = super::super::SeededRandom::new(1, 0);
-        let lengths: Vec<usize> = (0..WINDOW).map(|_| 50 + random.below(450)).collect();
-        let window: Vec<usize> = (0..WINDOW).collect();
+        let lengths: Vec<u32> = (0..WINDOW).map(|_| 50 + random.below(450) as u32).collect();
+        let window: Vec<u32> = (0..WINDOW as u32).collect();
         let packs = pack(&window, &lengths, 2_048);
-        let used = lengths.iter().sum::<usize>() as f64 / (packs.len() * 2_048) as f64;
+        let used = f64::from(lengths.iter().sum::<u32>()) / (packs.len() * 2_048) as f64;
         assert!(used > 0.98, "{used}");
     }
 }

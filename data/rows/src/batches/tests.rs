@@ -24,6 +24,10 @@ impl Document {
     }
 }
 
+fn step_order(lengths: &[usize], options: OrderOptions) -> Result<StepOrder, BatchError> {
+    StepOrder::new(lengths.iter().map(|&n| n as u32).collect(), options)
+}
+
 fn documents() -> impl Strategy<Value = Vec<Document>> {
     let tokens = vec(
         (
@@ -143,7 +147,7 @@ proptest! {
     #[test]
     fn the_weight_of_a_step_is_that_of_its_examples(docs in documents(), options in options()) {
         let lengths: Vec<usize> = docs.iter().map(|d| d.input_ids.len()).collect();
-        let order = StepOrder::new(&lengths, options).unwrap();
+        let order = step_order(&lengths, options).unwrap();
         for micro_batches in epoch(&order, 0) {
             let expected: f64 = micro_batches.iter().flatten()
                 .flat_map(|&idx| &docs[idx].loss_weights[1..]).copied().map(f64::from).sum();
@@ -161,7 +165,7 @@ proptest! {
     fn each_example_comes_once_an_epoch(
         lengths in vec(1_usize..31, 1..3_000), options in options(), number in 0_u64..5,
     ) {
-        let order = StepOrder::new(&lengths, options).unwrap();
+        let order = step_order(&lengths, options).unwrap();
         let steps = epoch(&order, number);
         let mut seen: Vec<usize> = steps.iter().flatten().flatten().copied().collect();
         seen.sort_unstable();
@@ -178,7 +182,7 @@ proptest! {
     fn rows_of_a_micro_batch_keep_to_their_limits(
         lengths in vec(1_usize..31, 1..3_000), options in options(),
     ) {
-        let order = StepOrder::new(&lengths, options).unwrap();
+        let order = step_order(&lengths, options).unwrap();
         let rows = options.per_device_train_batch_size;
         for batch in epoch(&order, 1).iter().flatten() {
             match options.packing {
@@ -192,11 +196,11 @@ proptest! {
     }
 
     #[test]
-    fn packs_never_exceed_their_length(lengths in vec(1_usize..31, 1..500)) {
-        let window: Vec<usize> = (0..lengths.len()).collect();
+    fn packs_never_exceed_their_length(lengths in vec(1_u32..31, 1..500)) {
+        let window: Vec<u32> = (0..lengths.len() as u32).collect();
         let packs = packing::pack(&window, &lengths, 30);
         for pack in &packs {
-            prop_assert!(pack.iter().map(|&idx| lengths[idx]).sum::<usize>() <= 30);
+            prop_assert!(pack.iter().map(|&idx| lengths[idx as usize]).sum::<u32>() <= 30);
         }
         let mut seen = packs.concat();
         seen.sort_unstable();
@@ -207,8 +211,8 @@ proptest! {
     fn the_same_seed_and_epoch_give_the_same_order(
         lengths in vec(1_usize..31, 1..300), options in options(),
     ) {
-        let order = StepOrder::new(&lengths, options).unwrap();
-        let again = StepOrder::new(&lengths, options).unwrap();
+        let order = step_order(&lengths, options).unwrap();
+        let again = step_order(&lengths, options).unwrap();
         let _ = epoch(&again, 7);
         prop_assert_eq!(epoch(&order, 3), epoch(&again, 3));
     }
@@ -226,11 +230,11 @@ proptest! {
             }
             (steps, cursor)
         };
-        let order = StepOrder::new(&lengths, options).unwrap();
+        let order = step_order(&lengths, options).unwrap();
         let (all, _) = walk(&order, Cursor::default(), n_before + 40);
         let (_, cursor) = walk(&order, Cursor::default(), n_before);
         let saved = serde_json::to_string(&cursor).unwrap();
-        let fresh = StepOrder::new(&lengths, options).unwrap();
+        let fresh = step_order(&lengths, options).unwrap();
         let (rest, _) = walk(&fresh, serde_json::from_str(&saved).unwrap(), 40);
         prop_assert_eq!(&all[n_before..], &rest[..]);
     }
@@ -248,8 +252,8 @@ fn epochs_and_seeds_have_orders_of_their_own() {
         ),
     ] {
         let options = shuffled(packing, group);
-        let order = StepOrder::new(&lengths, options).unwrap();
-        let other = StepOrder::new(
+        let order = step_order(&lengths, options).unwrap();
+        let other = step_order(
             &lengths,
             OrderOptions {
                 seed: 18,
@@ -268,7 +272,7 @@ fn without_shuffling_the_order_is_that_of_the_data_set() {
         shuffle: Shuffle::Off,
         ..shuffled(Packing::None, GroupByLength::Off)
     };
-    let order = StepOrder::new(&[3; 10], options).unwrap();
+    let order = step_order(&[3; 10], options).unwrap();
     let expected = [vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]], vec![vec![8, 9]]];
     assert_eq!(epoch(&order, 0), expected);
     assert_eq!(epoch(&order, 9), expected);
@@ -286,8 +290,8 @@ fn grouped_micro_batches_have_even_lengths_and_the_largest_comes_first() {
         };
         batches.iter().map(spread_of).sum::<usize>() / batches.len()
     };
-    let grouped = StepOrder::new(&lengths, shuffled(Packing::None, GroupByLength::On)).unwrap();
-    let mixed = StepOrder::new(&lengths, shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    let grouped = step_order(&lengths, shuffled(Packing::None, GroupByLength::On)).unwrap();
+    let mixed = step_order(&lengths, shuffled(Packing::None, GroupByLength::Off)).unwrap();
     assert!(spread(&grouped) * 5 < spread(&mixed));
     let tokens = |batch: &Vec<usize>| batch.iter().map(|&idx| lengths[idx]).sum::<usize>();
     let batches = epoch(&grouped, 0).concat();
@@ -344,7 +348,7 @@ fn malformed_examples_are_errors_that_name_them() {
 #[test]
 fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
     let options = shuffled(Packing::BlockDiagonal { max_length: 8 }, GroupByLength::Off);
-    let error = StepOrder::new(&[3, 9, 8], options).unwrap_err();
+    let error = step_order(&[3, 9, 8], options).unwrap_err();
     assert!(
         error.to_string().contains("number 1 (from 0) has 9 tokens"),
         "{error}"
@@ -361,11 +365,8 @@ fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
 #[test]
 fn impossible_options_are_errors() {
     let valid = shuffled(Packing::None, GroupByLength::Off);
-    let error = |options| StepOrder::new(&[3], options).unwrap_err().to_string();
-    assert_eq!(
-        StepOrder::new(&[], valid).unwrap_err(),
-        BatchError::NoExamples
-    );
+    let error = |options| step_order(&[3], options).unwrap_err().to_string();
+    assert_eq!(step_order(&[], valid).unwrap_err(), BatchError::NoExamples);
     let no_rows = OrderOptions {
         per_device_train_batch_size: 0,
         ..valid
@@ -389,7 +390,7 @@ fn impossible_options_are_errors() {
 
 #[test]
 fn a_cursor_past_the_end_starts_the_next_epoch() {
-    let order = StepOrder::new(&[3; 20], shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    let order = step_order(&[3; 20], shuffled(Packing::None, GroupByLength::Off)).unwrap();
     let past = Cursor {
         epoch: 2,
         step_in_epoch: 99,
@@ -401,4 +402,48 @@ fn a_cursor_past_the_end_starts_the_next_epoch() {
             step_in_epoch: 0
         })
     );
+}
+
+#[test]
+fn parts_come_as_often_as_their_weights_say_and_others_each_epoch() {
+    let options = OrderOptions {
+        seed: 4,
+        per_device_train_batch_size: 3,
+        gradient_accumulation_steps: 1,
+        packing: Packing::None,
+        group_by_length: GroupByLength::Off,
+        shuffle: Shuffle::On,
+    };
+    let part = |n_examples, weight| Part { n_examples, weight };
+    let parts = [part(10, 1.0), part(20, 0.25), part(4, 2.5)];
+    let order = || step_order(&[3; 34], options).unwrap();
+    let weighted = order().with_parts(&parts).unwrap();
+    let counts = |epoch: u64| {
+        let mut counts = [0; 34];
+        for step in 0..weighted.steps_in_epoch(epoch) {
+            let step = weighted.step(epoch, step);
+            step.concat().into_iter().for_each(|idx| counts[idx] += 1);
+        }
+        counts
+    };
+    let mut drawn = std::collections::BTreeSet::new();
+    for epoch in 0..40 {
+        let counts = counts(epoch);
+        assert!(counts[..10].iter().all(|&n| n == 1));
+        assert!(counts[10..30].iter().all(|&n| n <= 1));
+        assert_eq!(counts[10..30].iter().sum::<usize>(), 5);
+        assert!(counts[30..].iter().all(|&n| n == 2 || n == 3));
+        assert_eq!(counts[30..].iter().sum::<usize>(), 10);
+        drawn.extend((10..30).filter(|&idx| counts[idx] == 1));
+    }
+    assert_eq!(drawn.len(), 20, "every example comes in some epoch");
+    assert_eq!(counts(7), counts(7));
+
+    // Without weights nothing changes.
+    let plain = order().with_parts(&[part(30, 1.0), part(4, 1.0)]).unwrap();
+    for step in 0..plain.steps_in_epoch(1) {
+        assert_eq!(plain.step(1, step), order().step(1, step));
+    }
+    let nothing = order().with_parts(&[part(34, 0.001)]);
+    assert_eq!(nothing.unwrap_err(), BatchError::NoExamples);
 }

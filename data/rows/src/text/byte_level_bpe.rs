@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -17,6 +18,10 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
 use crate::contained::contained;
 
+/// `token_types` entry of tokens that text is made of.
+const PLAIN: i32 = 1;
+/// `token_types` entry of ids that no text has.
+const UNUSED: i32 = 5;
 /// `token_types` entry of tokens that steer the model and never come from text.
 const CONTROL: i32 = 3;
 /// `token_types` entry of whole tokens that are ordinary text.
@@ -64,6 +69,15 @@ pub enum ByteLevelBpeError {
         /// The entry.
         merge: String,
     },
+    /// A `tokenizer.json` of another kind.
+    #[error(
+        "tokenizer.json has {what}, which has no form in GGUF here; merge into a GGUF model, or convert \
+         the merged folder with llama.cpp"
+    )]
+    NoForm {
+        /// What GGUF's byte-level vocabularies do not say.
+        what: String,
+    },
     /// The tokenizers library refuses the parts.
     #[error("the vocabulary makes no tokenizer: {0}")]
     Tokenizer(#[from] tokenizers::Error),
@@ -101,6 +115,77 @@ impl ByteLevelBpe {
     /// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_LLAMA3`.
     pub fn begins_texts(&self) -> bool {
         matches!(PreTokenizer::named(&self.pre), Ok(PreTokenizer::Llama3))
+    }
+
+    /// The parts of a `tokenizer.json`, with `n_tokens` tokens: ids that it does not use are filled
+    /// up, as llama.cpp's converter does.
+    ///
+    /// # Errors
+    ///
+    /// It is no byte-level BPE, its pre-tokenizer or normaliser is none of those that a name in GGUF
+    /// stands for, or it has more tokens.
+    pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, ByteLevelBpeError> {
+        let no_form = |what: &str| ByteLevelBpeError::NoForm {
+            what: what.to_owned(),
+        };
+        let file: Value = serde_json::from_str(json).map_err(|_| no_form("no JSON"))?;
+        let model = &file["model"];
+        let is_bpe = model["type"].as_str().unwrap_or("BPE") == "BPE";
+        if !is_bpe || model["byte_fallback"] == true {
+            return Err(no_form("another model than byte-level BPE"));
+        }
+        let kind = PreTokenizer::of_json(&file["pre_tokenizer"], model["ignore_merges"] == true)?;
+        let is_harmless = file["normalizer"].is_null() || file["normalizer"]["type"] == "NFC";
+        if !is_harmless {
+            return Err(no_form("a normalizer"));
+        }
+        let mut parts = Self {
+            tokens: (0..n_tokens).map(|id| format!("[PAD{id}]")).collect(),
+            token_types: vec![UNUSED; n_tokens],
+            merges: Vec::new(),
+            pre: kind.name().to_owned(),
+        };
+        let vocabulary = model["vocab"].as_object();
+        for (text, id) in vocabulary.into_iter().flatten() {
+            parts.put(id.as_u64(), text, PLAIN)?;
+        }
+        for token in file["added_tokens"].as_array().into_iter().flatten() {
+            let text = token["content"].as_str().unwrap_or_default();
+            let is_control = token["special"] == true;
+            let kind = if is_control { CONTROL } else { USER_DEFINED };
+            parts.put(token["id"].as_u64(), text, kind)?;
+        }
+        for merge in model["merges"].as_array().into_iter().flatten() {
+            let merge = match merge {
+                Value::String(merge) => Some(merge.clone()),
+                Value::Array(pair) => {
+                    let halves: Vec<&str> = pair.iter().filter_map(Value::as_str).collect();
+                    (halves.len() == 2).then(|| halves.join(" "))
+                }
+                _ => None,
+            };
+            parts
+                .merges
+                .push(merge.ok_or_else(|| no_form("a merge that joins no two tokens"))?);
+        }
+        Ok(parts)
+    }
+
+    /// Puts a token in its place.
+    fn put(&mut self, id: Option<u64>, text: &str, kind: i32) -> Result<(), ByteLevelBpeError> {
+        let place = id.and_then(|id| usize::try_from(id).ok());
+        let place = place.filter(|id| *id < self.tokens.len());
+        let Some(place) = place else {
+            return Err(ByteLevelBpeError::NoForm {
+                what: format!(
+                    "a token {text:?} beyond the {} of the model",
+                    self.tokens.len()
+                ),
+            });
+        };
+        text.clone_into(&mut self.tokens[place]);
+        self.token_types[place] = kind;
+        Ok(())
     }
 
     /// Builds the tokenizer: no prefix space, no tokens added around a text.
@@ -197,6 +282,26 @@ fn merges(
     pairs.collect()
 }
 
+/// A pre-tokenizer as JSON, less what changes offsets alone.
+fn described(pre_tokenizer: &PreTokenizerWrapper) -> Result<Value, ByteLevelBpeError> {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.remove("trim_offsets");
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let described = serde_json::to_value(pre_tokenizer);
+    let mut described = described.map_err(|error| ByteLevelBpeError::NoForm {
+        what: format!("a pre-tokenizer that cannot be described ({error})"),
+    })?;
+    strip(&mut described);
+    Ok(described)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PreTokenizer {
     Smollm,
@@ -206,6 +311,35 @@ enum PreTokenizer {
 }
 
 impl PreTokenizer {
+    const ALL: [Self; 4] = [Self::Smollm, Self::Gpt2, Self::Qwen2, Self::Llama3];
+
+    /// Its name in GGUF.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Smollm => "smollm",
+            Self::Gpt2 => "gpt-2",
+            Self::Qwen2 => "qwen2",
+            Self::Llama3 => "llama-bpe",
+        }
+    }
+
+    /// The one that the section of a `tokenizer.json` describes.
+    fn of_json(section: &Value, ignores_merges: bool) -> Result<Self, ByteLevelBpeError> {
+        let unknown = || ByteLevelBpeError::NoForm {
+            what: "a pre-tokenizer that no name in GGUF stands for".to_owned(),
+        };
+        let theirs: PreTokenizerWrapper =
+            serde_json::from_value(section.clone()).map_err(|_| unknown())?;
+        let theirs = described(&theirs)?;
+        for kind in Self::ALL {
+            let is_same = described(&kind.build()?)? == theirs;
+            if is_same && ignores_merges == (kind == Self::Llama3) {
+                return Ok(kind);
+            }
+        }
+        Err(unknown())
+    }
+
     /// By the names of llama.cpp, `src/llama-vocab.cpp`.
     fn named(pre: &str) -> Result<PreTokenizer, ByteLevelBpeError> {
         match pre {
@@ -330,6 +464,49 @@ mod tests {
             );
             let visible = tokenizer.decode(ids, true).unwrap();
             assert_eq!(visible, text.replace("<|im_end|>", ""), "{pre}");
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_tokenizer_json_are_those_that_it_was_built_of() {
+        for pre in ["smollm", "gpt-2", "qwen2", "llama-bpe"] {
+            let parts = vocabulary(pre);
+            let n_tokens = parts.tokens.len();
+            let json = parts
+                .clone()
+                .into_tokenizer()
+                .unwrap()
+                .to_string(false)
+                .unwrap();
+            let found = ByteLevelBpe::from_json(&json, n_tokens + 2).unwrap();
+            assert_eq!(found.pre, pre);
+            assert_eq!(found.merges, parts.merges);
+            assert_eq!(found.tokens[..n_tokens], parts.tokens);
+            assert_eq!(found.tokens[n_tokens + 1], format!("[PAD{}]", n_tokens + 1));
+            let as_stored = |kind: &i32| match *kind {
+                CONTROL | USER_DEFINED => *kind,
+                _ => PLAIN,
+            };
+            let kinds: Vec<i32> = parts.token_types.iter().map(as_stored).collect();
+            assert_eq!(found.token_types[..n_tokens], kinds);
+            assert_eq!(found.token_types[n_tokens..], [UNUSED; 2]);
+            let error = ByteLevelBpe::from_json(&json, n_tokens - 1).unwrap_err();
+            assert!(error.to_string().contains("beyond the"), "{error}");
+        }
+        for (json, what) in [
+            ("[", "no JSON"),
+            (r#"{"model": {"type": "Unigram"}}"#, "another model"),
+            (
+                r#"{"model": {"type": "BPE", "byte_fallback": true}}"#,
+                "another model",
+            ),
+            (
+                r#"{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "Whitespace"}}"#,
+                "a pre-tokenizer that no name",
+            ),
+        ] {
+            let error = ByteLevelBpe::from_json(json, 8).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
         }
     }
 

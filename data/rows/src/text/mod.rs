@@ -7,6 +7,7 @@
 
 mod byte_level_bpe;
 mod call_check;
+mod columns;
 mod conversation;
 mod error;
 mod formats;
@@ -33,24 +34,25 @@ mod tests;
 
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use call_check::DeclaredTool;
+pub use columns::Columns;
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
 pub use prompt::AskedPrompt;
 
 pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, RowNotes, Unread, recognise,
-    recognise_file,
+    recognise_file, recognise_records,
 };
 pub use given_back::NotGivenBack;
 pub use inspect::{InspectedRow, InspectedToken, InspectedTurn, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
 pub use message_fields::MessageFieldError;
 pub use prepare::{
-    DropReason, DroppedRow, OnOverflow, PrepareOptions, PrepareReport, Prepared, StraddlingToken,
-    TokenizeOutcome, TokenizedExample, UnlearnedTurns, WithoutBos, prepare, prompt_ids,
-    tokenize_row,
+    DropReason, DroppedRow, Gathering, OnOverflow, PrepareOptions, PrepareReport, Prepared,
+    StraddlingToken, TokenizeOutcome, TokenizedExample, TokenizedRow, UnlearnedTurns, WithoutBos,
+    prepare, prompt_ids, tokenize_row,
 };
-pub use rows::{Row, RowReader, read_rows, read_tools};
+pub use rows::{Row, RowParser, RowReader, RowRecord, RowRecords, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion};
 pub use slot_prompt::SlotPrompt;
 pub use system::{InspectedSystem, SystemSource};

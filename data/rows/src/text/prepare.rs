@@ -74,7 +74,7 @@ pub enum TokenizeOutcome {
 }
 
 /// How many turns that `mask.train_on` chooses are not learned all the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnlearnedTurns {
     /// Turns that the data switches off, by `train`, `weight` or `loss`.
     pub n_switched_off: usize,
@@ -82,14 +82,10 @@ pub struct UnlearnedTurns {
     pub n_without_reasoning: usize,
 }
 
-impl WithoutBos {
-    fn of(examples: &[TokenizedExample], tokenizer: &Tokenizer) -> Self {
-        let before = &tokenizer.added().before;
-        let lacks = |example: &&TokenizedExample| !example.input_ids.starts_with(before);
-        Self {
-            n_examples: examples.iter().filter(lacks).count(),
-            tokens: tokenizer.spelled(before),
-        }
+impl TokenizedExample {
+    /// Tokens with a weight above 0.
+    pub fn n_trained_tokens(&self) -> usize {
+        self.loss_weights.iter().filter(|&&w| w > 0.0).count()
     }
 }
 
@@ -103,7 +99,7 @@ impl UnlearnedTurns {
 }
 
 /// Examples whose template writes no begin token, where the tokenizer has one for plain texts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithoutBos {
     /// How many.
     pub n_examples: usize,
@@ -112,7 +108,7 @@ pub struct WithoutBos {
 }
 
 /// A row that gave no example.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedRow {
     /// The row's id.
     pub id: String,
@@ -121,7 +117,7 @@ pub struct DroppedRow {
 }
 
 /// Why a row was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropReason {
     /// It has more than `max_length` tokens.
@@ -140,7 +136,7 @@ impl DropReason {
 }
 
 /// A kind of token that straddles spans.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StraddlingToken {
     /// The token's text.
     pub text: String,
@@ -149,7 +145,7 @@ pub struct StraddlingToken {
 }
 
 /// The account of a data set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrepareReport {
     /// Rows read.
     pub n_rows: usize,
@@ -388,65 +384,138 @@ pub fn prepare(
     tokenizer: &Tokenizer,
     options: &PrepareOptions,
 ) -> Result<Prepared, DataError> {
-    let mut examples = Vec::new();
-    let mut report = PrepareReport::default();
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut n_spans = vec![0; options.mask.checked_weights()?.len()];
-    let mut faults = Faults::default();
-    for row in rows {
-        report.n_rows += 1;
+    let mut gathering = Gathering::new(tokenizer, options)?;
+    let examples = rows.filter_map(|row| {
+        let row = TokenizedRow::of(row, template, tokenizer, options);
+        gathering.add(row)
+    });
+    let examples = examples.collect();
+    let report = gathering.finish()?;
+    Ok(Prepared { examples, report })
+}
+
+/// A row on its way from [`tokenize_row`] to a [`Gathering`].
+#[derive(Debug)]
+pub struct TokenizedRow {
+    outcome: Result<TokenizeOutcome, DataError>,
+    is_developer_as_system: bool,
+}
+
+impl TokenizedRow {
+    /// Tokenizes a row, if there is one.
+    pub fn of(
+        row: Result<Row, DataError>,
+        template: &ChatTemplate,
+        tokenizer: &Tokenizer,
+        options: &PrepareOptions,
+    ) -> Self {
+        let mut is_developer_as_system = false;
         let outcome = row.and_then(|row| {
-            if is_said_by_developer(&row) && !template.knows_developer() {
-                report.n_developer_as_system += 1;
-            }
+            is_developer_as_system = is_said_by_developer(&row) && !template.knows_developer();
             tokenize_row(&row, template, tokenizer, options)
         });
-        let Some(outcome) = faults.take(outcome) else {
-            continue;
-        };
-        match outcome {
-            TokenizeOutcome::Dropped(row) => report.dropped.push(row),
-            TokenizeOutcome::Example {
-                example,
-                straddling,
-                n_spans: of_row,
-                unlearned,
-                is_cut,
-            } => {
-                report.unlearned.n_switched_off += unlearned.n_switched_off;
-                report.unlearned.n_without_reasoning += unlearned.n_without_reasoning;
-                if is_cut {
-                    report.n_cut += 1;
-                    report.first_cut.get_or_insert_with(|| example.id.clone());
-                }
-                for (total, n) in n_spans.iter_mut().zip(of_row) {
-                    *total += n;
-                }
-                report.n_tokens += example.input_ids.len();
-                report.n_trained_tokens +=
-                    example.loss_weights.iter().filter(|&&w| w > 0.0).count();
-                report.n_straddling += straddling.len();
-                for text in straddling {
-                    *counts.entry(text).or_default() += 1;
-                }
-                examples.push(example);
-            }
+        Self {
+            outcome,
+            is_developer_as_system,
         }
     }
-    faults.none()?;
-    report.without_bos = WithoutBos::of(&examples, tokenizer);
-    report.straddling = commonest(counts);
-    if examples.is_empty() {
-        return Err(DataError::NoExamples {
-            n_rows: report.n_rows,
-            reasons: reasons(&report.dropped),
-        });
+}
+
+/// The account of rows that are prepared one after the other.
+#[derive(Debug)]
+pub struct Gathering<'a> {
+    options: &'a PrepareOptions,
+    /// What the tokenizer puts before plain texts.
+    before: &'a [u32],
+    report: PrepareReport,
+    n_examples: usize,
+    straddling: HashMap<String, usize>,
+    n_spans: Vec<usize>,
+    faults: Faults<DataError>,
+}
+
+impl<'a> Gathering<'a> {
+    /// Of no rows yet.
+    ///
+    /// # Errors
+    ///
+    /// - the mask names an unknown kind of span
+    pub fn new(tokenizer: &'a Tokenizer, options: &'a PrepareOptions) -> Result<Self, DataError> {
+        let before = &tokenizer.added().before;
+        let mut report = PrepareReport::default();
+        report.without_bos.tokens = tokenizer.spelled(before);
+        Ok(Self {
+            options,
+            before,
+            report,
+            n_examples: 0,
+            straddling: HashMap::new(),
+            n_spans: vec![0; options.mask.checked_weights()?.len()],
+            faults: Faults::default(),
+        })
     }
-    options.mask.check_found(&n_spans, report.n_rows)?;
-    if options.mask.arguments != ArgumentMask::None {
-        report.n_masked_values = n_spans.last().copied().unwrap_or_default();
+
+    /// Counts a row; its example, if it gave one.
+    pub fn add(&mut self, row: TokenizedRow) -> Option<TokenizedExample> {
+        let report = &mut self.report;
+        report.n_rows += 1;
+        report.n_developer_as_system += usize::from(row.is_developer_as_system);
+        let (example, straddling, n_spans, unlearned, is_cut) =
+            match self.faults.take(row.outcome)? {
+                TokenizeOutcome::Dropped(row) => {
+                    report.dropped.push(row);
+                    return None;
+                }
+                TokenizeOutcome::Example {
+                    example,
+                    straddling,
+                    n_spans,
+                    unlearned,
+                    is_cut,
+                } => (example, straddling, n_spans, unlearned, is_cut),
+            };
+        report.unlearned.n_switched_off += unlearned.n_switched_off;
+        report.unlearned.n_without_reasoning += unlearned.n_without_reasoning;
+        if is_cut {
+            report.n_cut += 1;
+            report.first_cut.get_or_insert_with(|| example.id.clone());
+        }
+        for (total, n) in self.n_spans.iter_mut().zip(n_spans) {
+            *total += n;
+        }
+        report.n_tokens += example.input_ids.len();
+        report.n_trained_tokens += example.n_trained_tokens();
+        report.without_bos.n_examples += usize::from(!example.input_ids.starts_with(self.before));
+        report.n_straddling += straddling.len();
+        for text in straddling {
+            *self.straddling.entry(text).or_default() += 1;
+        }
+        self.n_examples += 1;
+        Some(example)
     }
-    Ok(Prepared { examples, report })
+
+    /// The whole account.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare`].
+    pub fn finish(self) -> Result<PrepareReport, DataError> {
+        self.faults.none()?;
+        let mut report = self.report;
+        report.straddling = commonest(self.straddling);
+        if self.n_examples == 0 {
+            return Err(DataError::NoExamples {
+                n_rows: report.n_rows,
+                reasons: reasons(&report.dropped),
+            });
+        }
+        let mask = &self.options.mask;
+        mask.check_found(&self.n_spans, report.n_rows)?;
+        if mask.arguments != ArgumentMask::None {
+            report.n_masked_values = self.n_spans.last().copied().unwrap_or_default();
+        }
+        Ok(report)
+    }
 }
 
 fn is_said_by_developer(row: &Row) -> bool {
@@ -481,7 +550,7 @@ fn reasons(dropped: &[DroppedRow]) -> String {
 ///
 /// # Errors
 ///
-/// - the template refuses the prompt
+/// - the template refuses the prompt, or shows nothing of its tools or documents
 /// - the tokens begin with two begin-of-sequence tokens
 pub fn prompt_ids(
     row: &Row,
@@ -489,7 +558,8 @@ pub fn prompt_ids(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<u32>, DataError> {
     template
-        .render_answer_prompt(&row.conversation)
+        .must_show_lists(&row.conversation)
+        .and_then(|()| template.render_answer_prompt(&row.conversation))
         .and_then(|text| encode(&text, template, tokenizer))
         .map(|encoded| encoded.ids)
         .map_err(|error| error.at(&row.id))

@@ -4,13 +4,12 @@
 //! the field, and the reader stands at the next line afterwards, so that a caller can list all
 //! faults of a file instead of the first.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::call_check::CallCheck;
+use super::columns::Columns;
 use super::conversation::{
     Conversation, Message, Role, as_array, as_object, missing, parse_messages, refuse_old_spelling,
     text_field, wrong_type,
@@ -24,9 +23,8 @@ use super::slot::{GoldCheck, SlotRow};
 use super::slot_prompt::SlotPrompt;
 use super::tool_results::must_name_their_calls;
 use crate::json::{self, JsonError};
-use crate::lines::FileLines;
-use crate::read_error::{ReadError, refuse_a_folder};
-use crate::regular_file;
+use crate::lines::{Records, open_rows};
+use crate::read_error::ReadError;
 use crate::tools::{ToolsError, read_text};
 
 /// One row, ready to be rendered.
@@ -67,8 +65,18 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// As [`SlotPrompt::render`].
+    /// As [`SlotPrompt::render`]; a schema that cannot be used.
     pub fn asking(
+        id: &str,
+        input_text: String,
+        json_schema: Value,
+        prompt: &SlotPrompt,
+    ) -> Result<Self, DataError> {
+        GoldCheck::default().check_schema(&json_schema)?;
+        Self::asking_as_it_is(id, input_text, json_schema, prompt)
+    }
+
+    fn asking_as_it_is(
         id: &str,
         input_text: String,
         json_schema: Value,
@@ -93,7 +101,7 @@ impl Row {
     }
 }
 
-/// Opens a file of rows.
+/// Opens a file of rows in JSON Lines, gzip-compressed or not.
 ///
 /// Blank lines and a byte-order mark at the start of the file are skipped.
 ///
@@ -108,67 +116,117 @@ impl Row {
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
-    let open = if path == Path::new(regular_file::STANDARD_INPUT) {
-        regular_file::standard_input()
-    } else {
-        refuse_a_folder(path)?;
-        regular_file::open(path)
-    };
-    let file = open.map_err(|error| ReadError::unreadable(path, error))?;
-    Ok(RowReader {
-        lines: FileLines::new(path, BufReader::with_capacity(1 << 16, file)),
-        has_golds: true,
-        format,
-        slot_prompt: SlotPrompt::default(),
-        n_rows: 0,
-        is_done: false,
-        gold_check: GoldCheck::default(),
-        call_check: Some(CallCheck::default()),
-        notes: RowNotes::default(),
-    })
+    Ok(RowReader::new(open_rows(path)?, format))
 }
 
-/// The rows of a file in order, from [`read_rows`].
+/// The rows of a file in order.
 #[derive(Debug)]
 pub struct RowReader {
-    pub(super) lines: FileLines<BufReader<File>>,
-    format: DataFormat,
-    has_golds: bool,
-    slot_prompt: SlotPrompt,
-    n_rows: usize,
+    records: RowRecords,
+    parser: RowParser,
+}
+
+/// A row that is not parsed, with its place, or why there is none.
+pub type RowRecord = Result<(String, Vec<u8>), DataError>;
+
+/// The rows of a file in order, not parsed.
+#[derive(Debug)]
+pub struct RowRecords {
+    records: Box<dyn Records>,
     is_done: bool,
-    gold_check: GoldCheck,
-    call_check: Option<CallCheck>,
-    notes: RowNotes,
+}
+
+impl RowRecords {
+    /// Of a file that is open. A file without any is an error.
+    pub fn new(records: Box<dyn Records>) -> Self {
+        Self {
+            records,
+            is_done: false,
+        }
+    }
+}
+
+impl Iterator for RowRecords {
+    type Item = RowRecord;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        let record = self.records.next_record();
+        let place = self.records.place();
+        self.is_done = !matches!(record, Ok(Some(_)));
+        match record {
+            Ok(Some(record)) => Some(Ok((place, record))),
+            Ok(None) if self.records.has_any() => None,
+            Ok(None) => {
+                let path = self.records.path().to_owned();
+                Some(Err(DataError::EmptyFile { path }))
+            }
+            Err(error) => Some(Err(DataError::from(error).at(&place))),
+        }
+    }
 }
 
 impl Iterator for RowReader {
     type Item = Result<Row, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.is_done {
-                return None;
-            }
-            match self.read_line() {
-                Err(error) => return Some(Err(self.end_with(error))),
-                Ok(None) if self.n_rows == 0 => {
-                    let path = self.lines.path().to_owned();
-                    return Some(Err(self.end_with(DataError::EmptyFile { path })));
-                }
-                Ok(None) => self.is_done = true,
-                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => {
-                    self.n_rows += 1;
-                    let id = self.lines.place();
-                    return Some(self.parse_row(&id, &line).map_err(|error| error.at(&id)));
-                }
-            }
-        }
+        let record = self.records.next()?;
+        Some(self.parser.parse(record))
     }
 }
 
 impl RowReader {
+    /// The rows of a file that is open; errors are those of [`read_rows`].
+    pub fn new(records: Box<dyn Records>, format: DataFormat) -> Self {
+        Self {
+            records: RowRecords::new(records),
+            parser: RowParser::new(format),
+        }
+    }
+
+    /// Parses rows as a changed parser does.
+    #[must_use]
+    pub fn with(self, change: impl FnOnce(RowParser) -> RowParser) -> Self {
+        Self {
+            parser: change(self.parser),
+            ..self
+        }
+    }
+
+    /// What the rows so far have that their format does not read, and calls without results.
+    pub fn notes(&self) -> &RowNotes {
+        &self.parser.notes
+    }
+}
+
+/// Makes rows of records.
+#[derive(Debug)]
+pub struct RowParser {
+    format: DataFormat,
+    has_golds: bool,
+    slot_prompt: SlotPrompt,
+    columns: Columns,
+    gold_check: GoldCheck,
+    call_check: Option<CallCheck>,
+    notes: RowNotes,
+}
+
+impl RowParser {
+    /// For rows of a format.
+    pub fn new(format: DataFormat) -> Self {
+        Self {
+            format,
+            has_golds: true,
+            slot_prompt: SlotPrompt::default(),
+            columns: Columns::default(),
+            gold_check: GoldCheck::default(),
+            call_check: Some(CallCheck::default()),
+            notes: RowNotes::default(),
+        }
+    }
+
     /// Takes calls as they are, whatever the tools of their row say.
     #[must_use]
     pub fn with_unchecked_calls(self) -> Self {
@@ -196,23 +254,31 @@ impl RowReader {
         }
     }
 
+    /// Finds fields under the names of these columns.
+    #[must_use]
+    pub fn with_columns(self, columns: Columns) -> Self {
+        Self { columns, ..self }
+    }
+
     /// What the rows so far have that their format does not read, and calls without results.
     pub fn notes(&self) -> &RowNotes {
         &self.notes
     }
 
-    fn end_with(&mut self, error: DataError) -> DataError {
-        self.is_done = true;
-        error
+    /// The notes so far, which are empty afterwards.
+    pub fn take_notes(&mut self) -> RowNotes {
+        std::mem::take(&mut self.notes)
     }
 
-    fn read_line(&mut self) -> Result<Option<Vec<u8>>, DataError> {
-        let line = self.lines.next_line(ReadError::unreadable);
-        let line = line.map_err(|error| DataError::from(error).at(&self.lines.place()))?;
-        if let Some(line) = &line {
-            self.lines.must_hold_rows(line)?;
-        }
-        Ok(line)
+    /// The row of a record.
+    ///
+    /// # Errors
+    ///
+    /// - that of the record
+    /// - as those of the rows of [`read_rows`]
+    pub fn parse(&mut self, record: RowRecord) -> Result<Row, DataError> {
+        let (id, record) = record?;
+        self.parse_row(&id, &record).map_err(|error| error.at(&id))
     }
 
     fn parse_row(&mut self, id: &str, line: &[u8]) -> Result<Row, DataError> {
@@ -224,13 +290,17 @@ impl RowReader {
             JsonError::DuplicateKey(twice) => ReadError::from(twice).into(),
             error => DataError::NotJson { error },
         })?;
-        let is_read = |field: &str| self.format.fields().contains(&field);
+        let is_read = |column: &str| {
+            let field = self.columns.field_of(column);
+            self.format.fields().contains(&field)
+        };
         if let Some(oversized) = json::oversized_integer(text, is_read) {
             return Err(ReadError::from(oversized).into());
         }
         let Value::Object(fields) = value else {
             return Err(wrong_type("the line", &value, "a JSON object"));
         };
+        let fields = self.columns.renamed(fields);
         self.must_be_of_the_format(&fields)?;
         refuse_media(&fields)?;
         self.notes.not_read.count_fields(id, self.format, &fields);
@@ -270,7 +340,8 @@ impl RowReader {
         }
         let gold = match fields.remove("gold") {
             None if !self.has_golds => {
-                return Row::asking(id, input_text, json_schema, &self.slot_prompt);
+                self.gold_check.check_schema(&json_schema)?;
+                return Row::asking_as_it_is(id, input_text, json_schema, &self.slot_prompt);
             }
             gold => gold.ok_or_else(|| missing("gold", NEEDED))?,
         };

@@ -57,6 +57,13 @@ impl GoldCheck {
     /// # Errors
     ///
     /// - the schema cannot be used, as [`Validators::of`] says
+    pub(super) fn check_schema(&mut self, json_schema: &Value) -> Result<(), DataError> {
+        self.validators.of("json_schema", json_schema).map(drop)
+    }
+
+    /// # Errors
+    ///
+    /// - the schema cannot be used, as [`Validators::of`] says
     /// - the gold does not satisfy it; the first fault is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
         let validator = self.validators.of("json_schema", json_schema)?;

@@ -101,6 +101,11 @@ impl Tokenizer {
         }
     }
 
+    /// Whether a token is put before plain texts.
+    pub fn begins_texts(&self) -> bool {
+        !self.added.before.is_empty()
+    }
+
     /// Says that a token is put before plain texts, where the tokenizer itself does not know it, as
     /// those of GGUF files.
     #[must_use]

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::conversation::{Conversation, Message, Role};
@@ -18,7 +18,7 @@ use super::message_fields::MessageFieldError;
 const TAG: &str = "<tool_response>";
 
 /// How often something stands in the messages of rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InMessages {
     /// Messages or calls that have it.
     pub n: usize,
@@ -27,7 +27,7 @@ pub struct InMessages {
 }
 
 /// What of the calls and results in the rows does not belong together.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolNotes {
     /// Results that bring the tag `<tool_response>` that a template writes.
     pub tagged_results: InMessages,

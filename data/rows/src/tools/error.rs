@@ -36,6 +36,15 @@ pub enum ToolsError {
     #[error(transparent)]
     Read(#[from] ReadError),
 
+    /// A file that calls are to be recorded in cannot be used.
+    #[error("{}: cannot record calls: {reason}; name another file", path.display())]
+    NotRecordable {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+
     /// A file holds nothing.
     #[error(
         "the file holds no {what}; each line, or each element of an array, must be one JSON object"

@@ -35,9 +35,10 @@ pub use gold::{
     GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
 };
 pub use import::{
-    ApiBankSet, ApiOperation, ImportedApis, LeftOut, OperationBody, ParameterLocation,
-    ParameterPlace, ParameterStyle, RequestBodies, import_apibank, import_mcp_file,
-    import_mcp_tools, import_openapi, import_openapi_file, import_openapi_operations,
+    ApiBankSet, ApiOperation, ExampleResponses, ImportedApis, LeftOut, OperationBody,
+    ParameterLocation, ParameterPlace, ParameterStyle, RequestBodies, apibank_documents,
+    import_apibank, import_mcp_file, import_mcp_tools, import_openapi, import_openapi_examples,
+    import_openapi_examples_file, import_openapi_file, import_openapi_operations,
     import_openapi_operations_file, import_stabletoolbench,
 };
 pub use parameter_schema::ParameterSchema;

@@ -4,36 +4,17 @@
 //! Lines stream: memory holds one line, however long the file. Lines and documents have a limit, for
 //! what a compressed file unpacks to is unknown until it is unpacked.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use super::error::ToolsError;
 use crate::budgets::DOCUMENT_BYTES;
 use crate::json::{self, JsonError};
-use crate::lines::{FileLines, ForeignFile, Found, GZIP, TooLong, read_document};
-use crate::read_error::{ReadError, refuse_a_folder};
-use crate::regular_file::{self, STANDARD_INPUT};
-
-/// Opens a file for reading, decompressed where it begins as gzip does.
-///
-/// # Errors
-///
-/// - the file cannot be opened or read
-pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
-    let file =
-        regular_file::open(path).map_err(|error| ReadError::unreadable_or_cut(path, error))?;
-    let mut reader = BufReader::with_capacity(1 << 16, file);
-    let start = reader
-        .fill_buf()
-        .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
-    if start.starts_with(GZIP) {
-        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))));
-    }
-    Ok(Box::new(reader))
-}
+use crate::lines::{
+    FileLines, ForeignFile, Found, Records, TooLong, open_rows, open_text, read_document,
+};
+use crate::read_error::ReadError;
 
 /// Reads a whole file as text, decompressed and without a byte-order mark.
 ///
@@ -47,7 +28,7 @@ pub fn read_text(path: &Path) -> Result<String, ToolsError> {
 
 fn read_text_within(path: &Path, max_bytes: usize) -> Result<String, ToolsError> {
     let mut bytes = Vec::new();
-    let found = read_document(&mut *open(path)?, &mut bytes, max_bytes)
+    let found = read_document(&mut *open_text(path)?, &mut bytes, max_bytes)
         .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
     let place = || path.display().to_string();
     if found == Found::TooLong {
@@ -70,27 +51,23 @@ pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
     json::parse(&text).map_err(|error| ToolsError::NotJson { error }.at(path.display().to_string()))
 }
 
-/// The lines of a text file in order, each with its place as `file:line`; blank ones are passed
-/// over. One of more than 256 MiB is an error and the last.
+/// The records of a file as texts in order, each with its place as `file:line`. One of more than
+/// 256 MiB is an error and the last.
 #[derive(Debug)]
 pub struct TextLines {
-    lines: FileLines<Box<dyn BufRead + Send>>,
+    records: Box<dyn Records>,
     is_done: bool,
-    are_rows: bool,
 }
 
 impl TextLines {
-    /// Opens a file.
+    /// Opens a text file, gzip-compressed or not; blank lines are passed over.
     ///
     /// # Errors
     ///
     /// - the file cannot be opened or read
     pub fn open(path: &Path) -> Result<Self, ToolsError> {
-        Ok(Self {
-            lines: FileLines::new(path, open(path)?),
-            is_done: false,
-            are_rows: false,
-        })
+        let lines = FileLines::new(path, open_text(path)?);
+        Ok(Self::of_records(Box::new(lines)))
     }
 
     /// Opens a file of rows; the first line of what is none, such as a JSON array or CSV, is an error
@@ -100,45 +77,25 @@ impl TextLines {
     ///
     /// - as [`TextLines::open`], or the path leads to a folder
     pub fn of_rows(path: &Path) -> Result<Self, ToolsError> {
-        refuse_a_folder(path)?;
-        let lines = Self::open(path)?;
-        Ok(Self {
-            are_rows: true,
-            ..lines
-        })
+        Ok(Self::of_records(open_rows(path)?))
     }
 
-    /// The lines of a file of rows, or of the standard input where its name is
-    /// [`STANDARD_INPUT`]. Nothing is read of that one before its first line is asked for.
-    ///
-    /// # Errors
-    ///
-    /// - as [`TextLines::of_rows`]
-    pub fn of_rows_or_input(path: &Path) -> Result<Self, ToolsError> {
-        if path != Path::new(STANDARD_INPUT) {
-            return Self::of_rows(path);
-        }
-        let input = regular_file::standard_input()
-            .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
-        Ok(Self {
-            lines: FileLines::new(path, Box::new(BufReader::with_capacity(1 << 16, input))),
+    /// The records of a file that is open.
+    pub fn of_records(records: Box<dyn Records>) -> Self {
+        Self {
+            records,
             is_done: false,
-            are_rows: true,
-        })
+        }
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
-        self.lines.path()
+        self.records.path()
     }
 
-    fn next_line(&mut self) -> Result<Option<Vec<u8>>, ToolsError> {
-        let line = self.lines.next_line(ReadError::unreadable_or_cut);
-        let line = line.map_err(|error| ToolsError::from(error).at(self.lines.place()))?;
-        if let Some(line) = line.as_ref().filter(|_| self.are_rows) {
-            self.lines.must_hold_rows(line)?;
-        }
-        Ok(line)
+    /// Whether there was a record so far.
+    pub fn has_any(&self) -> bool {
+        self.records.has_any()
     }
 }
 
@@ -146,24 +103,25 @@ impl Iterator for TextLines {
     type Item = Result<(String, String), ToolsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.is_done {
-            match self.next_line() {
-                Err(error) => {
-                    self.is_done = true;
-                    return Some(Err(error));
-                }
-                Ok(None) => self.is_done = true,
-                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => {
-                    let place = self.lines.place();
-                    return Some(match utf8(&line) {
-                        Ok(text) => Ok((place, text.trim_end_matches(['\r', '\n']).to_owned())),
-                        Err(error) => Err(error.at(place)),
-                    });
-                }
-            }
+        if self.is_done {
+            return None;
         }
-        None
+        let record = self.records.next_record();
+        let place = self.records.place();
+        match record {
+            Err(error) => {
+                self.is_done = true;
+                Some(Err(ToolsError::from(error).at(place)))
+            }
+            Ok(None) => {
+                self.is_done = true;
+                None
+            }
+            Ok(Some(record)) => Some(match utf8(&record) {
+                Ok(text) => Ok((place, text.trim_end_matches(['\r', '\n']).to_owned())),
+                Err(error) => Err(error.at(place)),
+            }),
+        }
     }
 }
 
@@ -198,6 +156,14 @@ impl JsonLines {
             lines: TextLines::of_rows(path)?,
             parse: json::parse_unique,
         })
+    }
+
+    /// The same of records of a file that is open.
+    pub fn of_records(records: Box<dyn Records>) -> Self {
+        Self {
+            lines: TextLines::of_records(records),
+            parse: json::parse_unique,
+        }
     }
 
     /// The file.
@@ -295,8 +261,9 @@ mod tests {
         let text = format!("{{}}\n{{}}\n{}", "[".repeat(4 << 20));
         for bytes in [gzip(&text), text.into_bytes()] {
             let file = file(&bytes);
-            let mut lines = TextLines::open(file.path()).expect("opens");
-            lines.lines.max_line_bytes = 1 << 16;
+            let mut lines = FileLines::new(file.path(), open_text(file.path()).expect("opens"));
+            lines.max_line_bytes = 1 << 16;
+            let lines = TextLines::of_records(Box::new(lines));
             let parse = json::parse;
             let read: Vec<_> = JsonLines { lines, parse }.collect();
             assert_eq!(read.len(), 3);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::catalogue::ApiCatalogue;
 use super::error::ToolsError;
@@ -14,6 +14,7 @@ use super::source::TextLines;
 use super::trajectory::Trajectory;
 use crate::faults::all_rows;
 use crate::json;
+use crate::lines::{Records, open_rows};
 use crate::read_error::ReadError;
 
 /// Opens a file of trajectories, gzip-compressed or not.
@@ -29,17 +30,14 @@ use crate::read_error::ReadError;
 /// JSON, a key that stands twice, an integer beyond 64 bits, and a field that is missing, unknown
 /// or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
-    Ok(TrajectoryReader {
-        lines: TextLines::of_rows(path)?,
-        n_rows: 0,
-    })
+    Ok(TrajectoryReader::new(open_rows(path)?))
 }
 
 /// The trajectories of a file in order, from [`read_trajectories`].
 #[derive(Debug)]
 pub struct TrajectoryReader {
     lines: TextLines,
-    n_rows: usize,
+    is_done: bool,
 }
 
 /// Opens a file of trajectories whose rows are checked by [`Trajectory::check`], too; a fault
@@ -52,10 +50,7 @@ pub fn read_checked_trajectories<'c>(
     path: &Path,
     catalogue: &'c ApiCatalogue,
 ) -> Result<CheckedTrajectories<'c>, ToolsError> {
-    Ok(CheckedTrajectories {
-        rows: read_trajectories(path)?,
-        catalogue,
-    })
+    Ok(CheckedTrajectories::new(open_rows(path)?, catalogue))
 }
 
 /// Reads the trajectories of several files, at most `limit`, checked and each with an id of its
@@ -63,20 +58,16 @@ pub fn read_checked_trajectories<'c>(
 ///
 /// # Errors
 ///
-/// - a file cannot be opened
 /// - rows cannot be read, or do not fit `catalogue`; the error tells of all rows at fault
 /// - two rows have one id; the error names both lines
 pub fn read_distinct_trajectories(
-    paths: &[PathBuf],
+    files: Vec<Box<dyn Records>>,
     catalogue: &ApiCatalogue,
     limit: usize,
 ) -> Result<Vec<Trajectory>, ToolsError> {
-    let readers = paths
-        .iter()
-        .map(|path| read_checked_trajectories(path, catalogue))
-        .collect::<Result<Vec<_>, _>>()?;
-    let rows = readers
+    let rows = files
         .into_iter()
+        .map(|records| CheckedTrajectories::new(records, catalogue))
         .flat_map(|mut reader| iter::from_fn(move || reader.next_placed()));
     let mut places: HashMap<String, String> = HashMap::new();
     let distinct = rows.take(limit).map(|row| {
@@ -95,14 +86,23 @@ pub fn read_distinct_trajectories(
     all_rows(distinct)
 }
 
-/// The checked trajectories of a file in order, from [`read_checked_trajectories`].
+/// The trajectories of a file in order, checked by [`Trajectory::check`], too; a fault names file, line
+/// and id.
 #[derive(Debug)]
 pub struct CheckedTrajectories<'c> {
     rows: TrajectoryReader,
     catalogue: &'c ApiCatalogue,
 }
 
-impl CheckedTrajectories<'_> {
+impl<'c> CheckedTrajectories<'c> {
+    /// Those of a file that is open.
+    pub fn new(records: Box<dyn Records>, catalogue: &'c ApiCatalogue) -> Self {
+        Self {
+            rows: TrajectoryReader::new(records),
+            catalogue,
+        }
+    }
+
     fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let row = self.rows.next_placed()?;
         Some(row.and_then(|(place, row)| {
@@ -129,6 +129,14 @@ impl Iterator for TrajectoryReader {
 }
 
 impl TrajectoryReader {
+    /// The trajectories of a file that is open.
+    pub fn new(records: Box<dyn Records>) -> Self {
+        Self {
+            lines: TextLines::of_records(records),
+            is_done: false,
+        }
+    }
+
     /// The rows with their places as `file:line`, in order.
     pub fn placed(mut self) -> impl Iterator<Item = Result<(String, Trajectory), ToolsError>> {
         iter::from_fn(move || self.next_placed())
@@ -137,13 +145,12 @@ impl TrajectoryReader {
     /// The next row with its place as `file:line`.
     fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let Some(line) = self.lines.next() else {
-            let is_empty = self.n_rows == 0;
-            self.n_rows = usize::MAX;
+            let is_empty = !self.is_done && !self.lines.has_any();
+            self.is_done = true;
             let what = "trajectories";
             let place = self.lines.path().display().to_string();
             return is_empty.then(|| Err(ToolsError::Empty { what }.at(place)));
         };
-        self.n_rows = self.n_rows.saturating_add(1);
         Some(line.and_then(|(place, text)| {
             let value =
                 json::parse_unique(&text).map_err(|error| ToolsError::of_row(error).at(&place))?;
@@ -297,7 +304,10 @@ mod tests {
         other["id"] = json!("r2");
         fs::write(&paths[0], format!("{}\n{other}\n", long())).expect("written");
         fs::write(&paths[1], format!("\n{}\n", short())).expect("written");
-        let read = |limit| read_distinct_trajectories(&paths, &catalogue(), limit);
+        let read = |limit| {
+            let files = paths.iter().map(|path| open_rows(path).expect("opens"));
+            read_distinct_trajectories(files.collect(), &catalogue(), limit)
+        };
         let message = read(usize::MAX).expect_err("twice").to_string();
         assert!(
             message.contains("b.jsonl:2: id \"r1\" stands at "),
@@ -323,7 +333,10 @@ mod tests {
         fs::write(&paths[0], first).expect("written");
         let second = format!("{}\n{}\n", unknown("r3"), short());
         fs::write(&paths[1], second).expect("written");
-        let read = |limit| read_distinct_trajectories(&paths, &catalogue(), limit);
+        let read = |limit| {
+            let files = paths.iter().map(|path| open_rows(path).expect("opens"));
+            read_distinct_trajectories(files.collect(), &catalogue(), limit)
+        };
         let error = read(usize::MAX).expect_err("four faults");
         let is_unknown = matches!(error.fault(), ToolsError::UnknownApi { .. });
         assert!(is_unknown, "{error:?}");

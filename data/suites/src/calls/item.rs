@@ -70,8 +70,9 @@ pub struct SkippedTurns {
 impl SkippedTurns {
     /// A sentence for each reason that there is.
     pub fn lines(&self) -> Vec<String> {
+        let are = |n: usize| if n == 1 { "turn is" } else { "turns are" };
         let counted =
-            |n: usize, why: &str| (n > 0).then(|| format!("{n} turns are not asked: {why}"));
+            |n: usize, why: &str| (n > 0).then(|| format!("{n} {} not asked: {why}", are(n)));
         let first = self.unreadable.first();
         [
             counted(self.n_without_tools, "their rows have no tools"),
@@ -82,7 +83,10 @@ impl SkippedTurns {
             ),
             first.map(|first| {
                 let n = self.unreadable.len();
-                format!("{n} turns are not asked: their calls cannot be read, such as {first}")
+                format!(
+                    "{n} {} not asked: their calls cannot be read, such as {first}",
+                    are(n)
+                )
             }),
         ]
         .into_iter()

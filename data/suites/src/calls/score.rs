@@ -97,7 +97,7 @@ pub struct TurnScore {
     pub unwanted: Option<bool>,
     /// Whether no call is made, nor begun, where one is wanted.
     pub missed: Option<bool>,
-    /// Calls beyond the wanted ones, where some are wanted.
+    /// Calls that stand for no wanted one, where some are wanted.
     pub n_extra: usize,
     /// Calls that their tool takes.
     pub n_valid: usize,

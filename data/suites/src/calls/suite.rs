@@ -50,9 +50,12 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         measures: &[
             more("right"),
             more("exact"),
-            more("name"),
-            more("arguments"),
-            more("valid"),
+            more("name").weighed(|line| number(line, "n_wanted")),
+            more("arguments").weighed(|line| Some(arguments(line)?[1])),
+            more("call_exact")
+                .by(exact_calls)
+                .weighed(|line| number(line, "n_wanted")),
+            more("valid").weighed(|line| number(line, "n_made")),
             less("malformed_rate").from("malformed"),
             less("invented_rate").from("invented"),
             less("unwanted_rate").from("unwanted"),
@@ -64,8 +67,32 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     own_files: &[],
 };
 
+fn number(line: &Value, name: &str) -> Option<f64> {
+    field(line, name)?.as_f64()
+}
+
+/// The right arguments of a turn's wanted calls, and all of them.
+fn arguments(line: &Value) -> Option<[f64; 2]> {
+    let calls = field(line, "calls")?.as_array()?.iter();
+    let pair = |call: &Value| {
+        let n = |key: &str| call[key].as_f64();
+        Some([n("n_right_arguments")?, n("n_arguments")?])
+    };
+    calls
+        .map(pair)
+        .try_fold([0.0; 2], |[a, b], pair| pair.map(|[c, d]| [a + c, b + d]))
+}
+
+/// The share of a turn's wanted calls that are made with all arguments right.
+fn exact_calls(line: &Value) -> Option<f64> {
+    let calls = field(line, "calls")?.as_array()?.iter();
+    let n_exact = calls.filter(|call| call["exact"] == true).count();
+    let n_wanted = number(line, "n_wanted").filter(|n| *n > 0.0)?;
+    Some(n_exact as f64 / n_wanted)
+}
+
 /// Whether a turn has more calls than are wanted; absent where none is.
 fn has_extra_calls(line: &Value) -> Option<f64> {
     let n = |name: &str| field(line, name)?.as_u64();
-    (n("n_wanted")? > 0).then_some(indicator(n("n_extra")? > 0))
+    (n("n_wanted")? > 0).then_some(indicator(n("n_made")? > n("n_wanted")?))
 }

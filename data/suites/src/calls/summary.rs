@@ -197,7 +197,9 @@ impl CallsMetrics {
             invented_rate: turns(|score| Some(score.invented)),
             unwanted_rate: turns(|score| score.unwanted),
             missed_rate: turns(|score| score.missed),
-            extra_rate: turns(|score| (score.n_wanted > 0).then_some(score.n_extra > 0)),
+            extra_rate: turns(|score| {
+                (score.n_wanted > 0).then_some(score.n_made > score.n_wanted)
+            }),
         }
     }
 
@@ -275,7 +277,7 @@ pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
     };
     line(name, &summary.overall);
     for group in &summary.by_n_calls {
-        line(&format!("{name}, calls {}", group.group), &group.metrics);
+        line(&format!("turns of {} calls", group.group), &group.metrics);
     }
     table.push_str("\n| calls of | n | name % | arguments % | exact % |\n|---|--:|--:|--:|--:|\n");
     let depths = summary.by_schema_depth.iter();

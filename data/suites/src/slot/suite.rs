@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, less, more};
+use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, field, less, more};
 
 /// Texts become the JSON that they describe, under a schema.
 pub static SUITE: SuiteInfo = SuiteInfo {
@@ -44,13 +44,13 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             more("parse_rate").from("parses"),
             more("schema_accuracy").from("schema"),
             more("strict_keys_accuracy").from("strict_keys"),
-            more("content_precision").from("content.precision"),
-            more("content_recall").from("content.recall"),
             more("content_similarity").from("content.f"),
-            more("exact_match_precision").from("exact.precision"),
-            more("exact_match_recall").from("exact.recall"),
             more("exact_match_f").from("exact.f"),
             more("exact_match"),
+            more("mean").by(|line| {
+                let [schema, content] = ["schema", "content.f"].map(|key| field(line, key));
+                Some((indicator(schema?.as_bool()?) + content?.as_f64()?) / 2.0)
+            }),
             less("malformed_rate")
                 .by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
         ],

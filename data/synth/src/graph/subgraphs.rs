@@ -63,7 +63,7 @@ pub fn connected_subgraphs(
         neighbours: neighbours(graph, &by_name),
         sizes: *sizes,
         is_near: vec![false; names.len()],
-        set: Vec::with_capacity(sizes.max),
+        set: Vec::new(),
         n_met: 0,
         n_nodes: 0,
         found: Vec::new(),

@@ -1,4 +1,5 @@
-//! Makes rows of text, schema and gold from public data sets in their own formats.
+//! Makes rows of text, schema and gold from public data sets in their own formats, and reads what
+//! API-Bank publishes.
 //!
 //! SLOT (appendix D.1) turns each set around: the text that was to be written is the input, the
 //! data that it was written from is the gold. The schema is made from the gold: every key is
@@ -6,6 +7,7 @@
 //! What a set has and a row cannot hold is left out and counted, never lost in silence. A file
 //! that cannot be read is an error.
 
+mod apibank;
 mod e2e;
 mod error;
 mod gold;
@@ -21,6 +23,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use apibank::{
+    ApiBankCalls, import_apibank_calls, import_apibank_dialogue_files, import_apibank_sources,
+};
 pub use e2e::{E2eRows, import_e2e};
 pub use error::ImportError;
 pub use issue_form::{FormField, FormFieldKind, IssueForm};

@@ -3,16 +3,20 @@
 //! Each trainer is a table beside this file: its keys with the settings here, or with the reason why
 //! they are left out. Nothing is carried over silently: what no table knows is listed, too.
 
+mod arguments;
+mod translation;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use tooltune_hub::RepoKind;
+use serde_json::{Map, Value};
+
+pub use arguments::{arguments, words};
+pub use translation::{Translation, rows_to_learn, translate};
 
 use super::document::Table;
-use super::fetch_hint::fetch_hint;
+use translation::{shown, word_of};
 
 /// A trainer with its keys.
 #[derive(Debug, Deserialize)]
@@ -23,10 +27,57 @@ pub struct Origin {
     left_out: BTreeMap<String, String>,
     /// What it does where a file is silent, by the setting here, where that is not our default.
     defaults: BTreeMap<String, Value>,
+    /// The same where the rows are prompts with their completions, and that makes a difference.
+    #[serde(default)]
+    defaults_of_completions: BTreeMap<String, Value>,
+    /// What is done here though a file is silent and the program would do something else, by the key
+    /// that would ask for it there.
+    #[serde(default)]
+    otherwise: BTreeMap<String, String>,
+    /// The commands of its program.
+    #[serde(default)]
+    command: Commands,
     #[serde(default)]
     alpha_is_twice_the_rank: bool,
     /// The only values of a key beside which the rest of a file means something here.
     only: BTreeMap<String, Vec<String>>,
+}
+
+/// What a script starts of a trainer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Commands {
+    program: String,
+    /// The commands that are done here.
+    done: Vec<String>,
+    /// Files in Python, and commands, of which it is known that they are not.
+    others: Vec<String>,
+}
+
+impl Commands {
+    /// The first of these words that starts something else, as it was written.
+    fn other(&self, words: &[String]) -> Option<String> {
+        let last = |word: &str, at: char| word.rsplit(at).next().unwrap_or_default().to_owned();
+        let is_other = |name: &str| self.others.iter().any(|other| other == name);
+        for (idx, word) in words.iter().enumerate() {
+            let script = word.strip_suffix(".py").map(|path| last(path, '/'));
+            let module = word.split_once('.').map(|_| last(word, '.'));
+            if script.or(module).is_some_and(|name| is_other(&name)) {
+                return Some(word.clone());
+            }
+            let command = words
+                .get(idx + 1)
+                .filter(|_| last(word, '/') == self.program);
+            let is_command = |next: &&String| next.starts_with(char::is_alphabetic);
+            if let Some(next) = command
+                .filter(is_command)
+                .filter(|next| !self.done.contains(next))
+            {
+                return Some(format!("{} {next}", self.program));
+            }
+        }
+        None
+    }
 }
 
 /// What becomes of a key.
@@ -72,15 +123,16 @@ static ORIGINS: LazyLock<Vec<Origin>> = LazyLock::new(|| {
 const ENOUGH_KEYS: usize = 3;
 
 impl Origin {
-    /// What a file asks for that is not done here, such as training by preferences.
-    pub fn refusal(&self, theirs: &Map<String, Value>) -> Option<String> {
+    /// What a file asks for that is not done here, such as training by preferences: by its settings, or
+    /// by the command that its `words` start.
+    pub fn refusal(&self, theirs: &Map<String, Value>, words: &[String]) -> Option<String> {
         let mut others = theirs.iter().filter_map(|(key, value)| {
             let allowed = self.only.get(key)?;
             let word = word_of(value);
             let is_silent = value.is_null() || word.is_empty();
             (!is_silent && !allowed.contains(&word)).then(|| format!("{key} = {}", shown(value)))
         });
-        let asked = others.next()?;
+        let asked = self.command.other(words).or_else(|| others.next())?;
         Some(format!(
             "{asked}: supervised fine-tuning with LoRA is what is done here, and this file of {} asks \
              for something else",
@@ -89,7 +141,9 @@ impl Origin {
     }
 
     fn knows(&self, key: &str) -> bool {
-        self.keys.contains_key(key) || self.left_out.contains_key(key)
+        self.keys.contains_key(key)
+            || self.left_out.contains_key(key)
+            || self.only.contains_key(key)
     }
 
     /// The trainer that knows most of these keys; none if too few are known.
@@ -101,6 +155,15 @@ impl Origin {
         (best.0 >= ENOUGH_KEYS).then_some(best.1)
     }
 
+    /// The trainer whose settings a text has that is no TOML: JSON, or the arguments in a script.
+    pub(crate) fn of_text(text: &str) -> Option<&'static Self> {
+        let settings = match serde_json::from_str(text) {
+            Ok(Value::Object(settings)) => Some(settings),
+            _ => arguments(text),
+        };
+        Self::of(settings?.keys().map(String::as_str))
+    }
+
     /// The trainer whose config this is: it has none of the tables here, and enough of its keys.
     pub(crate) fn of_document(document: &Table, tables: &[&str]) -> Option<&'static Self> {
         let keys = document.entries.iter().map(|entry| entry.key.as_str());
@@ -110,375 +173,6 @@ impl Origin {
         }
         Self::of(keys)
     }
-}
-
-/// A config of another trainer in the words used here.
-#[derive(Debug, Default)]
-pub struct Translation {
-    /// The settings, by table and key.
-    pub settings: Map<String, Value>,
-    /// A line for each key that was carried over.
-    pub carried: Vec<String>,
-    /// A line for each that was not, with the reason.
-    pub left: Vec<String>,
-    /// What to do before the first run.
-    pub to_do: Vec<String>,
-}
-
-/// Translates the settings of another trainer; `run` names the run's folder where they do not.
-pub fn translate(origin: &Origin, theirs: &Map<String, Value>, run: &str) -> Translation {
-    let mut translation = Translation::default();
-    for (key, value) in theirs {
-        translation.take(origin, key, value);
-    }
-    translation.defaults_of(origin);
-    translation.complete(run);
-    translation
-}
-
-impl Translation {
-    fn take(&mut self, origin: &Origin, key: &str, value: &Value) {
-        if value.is_null() || value == "" {
-            return;
-        }
-        if let Some(reason) = origin.left_out.get(key) {
-            return self
-                .left
-                .push(format!("{key} = {}: {reason}", shown(value)));
-        }
-        let rule = match origin.keys.get(key) {
-            None => {
-                let name = &origin.name;
-                let line = format!("{key} = {}: not known of {name} here", shown(value));
-                return self.left.push(line);
-            }
-            Some(Rule::Same(to)) => return self.set(key, to, value.clone()),
-            Some(Rule::Other(rule)) => rule,
-        };
-        if rule.rows {
-            return self.rows(key, rule, value);
-        }
-        let word = word_of(value);
-        let ours = rule.words.as_ref().and_then(|words| words.get(&word));
-        match (ours, rule.words.is_none() || rule.else_same) {
-            (Some(ours), _) => self.set(key, &rule.to, ours.clone()),
-            (None, true) => self.set(
-                key,
-                &rule.to,
-                if rule.list {
-                    listed(value)
-                } else {
-                    value.clone()
-                },
-            ),
-            (None, false) => {
-                let why = rule.note.clone().unwrap_or_else(|| {
-                    format!("no value of {} says that; its default stays", rule.to)
-                });
-                self.left.push(format!("{key} = {}: {why}", shown(value)));
-            }
-        }
-    }
-
-    /// Writes down what the program does where its file is silent.
-    fn defaults_of(&mut self, origin: &Origin) {
-        let has = |settings: &Map<String, Value>, to: &str| {
-            let (table, key) = to.split_once('.').unwrap_or(("", to));
-            settings
-                .get(table)
-                .is_some_and(|table| table.get(key).is_some())
-        };
-        let default = format!("(default of {})", origin.name);
-        for (to, value) in &origin.defaults {
-            let is_said = match to.as_str() {
-                "train.warmup_ratio" => has(&self.settings, "train.warmup_steps"),
-                "train.num_train_epochs" => has(&self.settings, "train.max_steps"),
-                _ => false,
-            };
-            if !is_said && !has(&self.settings, to) {
-                self.set(&default, to, value.clone());
-            }
-        }
-        let rank = self
-            .settings
-            .get("lora")
-            .and_then(|lora| lora["r"].as_u64());
-        if let Some(rank) = rank
-            && origin.alpha_is_twice_the_rank
-            && !has(&self.settings, "lora.lora_alpha")
-        {
-            self.set(&default, "lora.lora_alpha", json!(2 * rank));
-        }
-    }
-
-    fn set(&mut self, key: &str, to: &str, value: Value) {
-        let (table, name) = to.split_once('.').unwrap_or(("", to));
-        let line = format!("{key} -> {to} = {}", shown(&value));
-        let table = self.settings.entry(table).or_insert_with(|| json!({}));
-        let Some(table) = table.as_object_mut() else {
-            return;
-        };
-        if table.get(name).is_some_and(|known| *known != value) {
-            self.left.push(format!(
-                "{line}: another key of the file says {}",
-                shown(&table[name])
-            ));
-            return;
-        }
-        table.insert(name.to_owned(), value);
-        self.carried.push(line);
-    }
-
-    /// Files of rows: paths, names of data sets, or objects with `path` and `type`.
-    fn rows(&mut self, key: &str, rule: &Renaming, value: &Value) {
-        let mut files = Vec::new();
-        for one in listed(value).as_array().into_iter().flatten() {
-            let path = one.as_str().or_else(|| one.get("path")?.as_str());
-            let Some(path) = path else {
-                self.left
-                    .push(format!("{key} = {}: it names no file", shown(one)));
-                continue;
-            };
-            let (path, most) = path.split_once('#').unwrap_or((path, ""));
-            if !most.is_empty() {
-                self.left.push(format!(
-                    "{key}: {path}#{most}: put {most} rows into the file"
-                ));
-            }
-            if !path.ends_with(".jsonl") {
-                let why = rule.note.as_deref().unwrap_or(
-                    "a data set of a hub, or a file of another kind: fetch it, and write its rows as \
-                     JSON Lines",
-                );
-                let hint = fetch_hint(RepoKind::Dataset, Path::new(path));
-                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-                self.to_do
-                    .push(format!("{path} in {}: {why}{hint}", rule.to));
-            }
-            files.push(path.to_owned());
-        }
-        if !files.is_empty() {
-            self.set(key, &rule.to, json!(files));
-        }
-    }
-
-    /// Adds what a config here has to say, and takes out what means nothing in it.
-    fn complete(&mut self, run: &str) {
-        let has = |settings: &Map<String, Value>, table: &str, key: &str| {
-            settings
-                .get(table)
-                .is_some_and(|table| table.get(key).is_some())
-        };
-        if !has(&self.settings, "data", "train") {
-            self.to_do
-                .push("data.train: name the JSON Lines files to learn from".to_owned());
-            self.add("data", "train", json!(["data/train.jsonl"]));
-        }
-        let model = self.settings.get("model");
-        let model = model.and_then(|model| model["model_name_or_path"].as_str());
-        if let Some(hint) = model.and_then(|path| fetch_hint(RepoKind::Model, Path::new(path))) {
-            self.to_do.push(format!("model.model_name_or_path: {hint}"));
-        }
-        if !has(&self.settings, "model", "model_name_or_path") {
-            self.to_do.push(
-                "model.model_name_or_path: name the folder or GGUF file of a model".to_owned(),
-            );
-            self.add(
-                "model",
-                "model_name_or_path",
-                json!("models/smollm2-135m-instruct.gguf"),
-            );
-        }
-        if !has(&self.settings, "train", "output_dir") {
-            self.add("train", "output_dir", json!(format!("runs/{run}")));
-        }
-        if has(&self.settings, "train", "max_steps") {
-            let steps = self.settings["train"]["max_steps"].as_i64();
-            // transformers' -1 says: as many as the epochs have.
-            if steps.is_some_and(|steps| steps < 1) {
-                self.remove("train", "max_steps", "the epochs say how long the run is");
-            } else if has(&self.settings, "train", "num_train_epochs") {
-                self.remove(
-                    "train",
-                    "num_train_epochs",
-                    "max_steps says how long the run is",
-                );
-            }
-        }
-        if has(&self.settings, "train", "warmup_steps")
-            && has(&self.settings, "train", "warmup_ratio")
-        {
-            let steps = self.settings["train"]["warmup_steps"].as_f64();
-            if steps == Some(0.0) {
-                self.remove("train", "warmup_steps", "warmup_ratio says it");
-            } else {
-                self.remove("train", "warmup_ratio", "warmup_steps counts");
-            }
-        }
-        if !has(&self.settings, "data", "eval") {
-            let asked = self
-                .settings
-                .get("eval")
-                .and_then(Value::as_object)
-                .cloned();
-            if let Some(asked) = asked {
-                for (key, value) in asked {
-                    self.left.push(format!(
-                        "eval.{key} = {}: there are no rows to evaluate on; name some in data.eval",
-                        shown(&value)
-                    ));
-                }
-                self.carried.retain(|line| !line.contains("-> eval."));
-                self.settings.remove("eval");
-            }
-        }
-        self.settings.entry("lora").or_insert_with(|| json!({}));
-        self.settings
-            .entry("mask")
-            .or_insert_with(|| json!({"train_on": "assistant"}));
-    }
-
-    fn add(&mut self, table: &str, key: &str, value: Value) {
-        let table = self.settings.entry(table).or_insert_with(|| json!({}));
-        if let Some(table) = table.as_object_mut() {
-            table.insert(key.to_owned(), value);
-        }
-    }
-
-    fn remove(&mut self, table: &str, key: &str, why: &str) {
-        let found = self.settings.get_mut(table).and_then(Value::as_object_mut);
-        if let Some(value) = found.and_then(|found| found.remove(key)) {
-            self.carried
-                .retain(|line| !line.contains(&format!("-> {table}.{key} ")));
-            self.left
-                .push(format!("{table}.{key} = {}: {why}", shown(&value)));
-        }
-    }
-
-    /// The config as TOML, in the order of the documentation, with what is left as comments.
-    ///
-    /// # Errors
-    ///
-    /// A value that TOML cannot hold.
-    pub fn to_toml(&self, tables: &[&str], head: &str) -> Result<String, toml::ser::Error> {
-        let mut text = format!("# {head}\n");
-        for line in &self.to_do {
-            text.push_str(&format!("# To do: {line}\n"));
-        }
-        for line in &self.left {
-            text.push_str(&format!("# Left out: {line}\n"));
-        }
-        for table in tables {
-            if let Some(settings) = self.settings.get(*table) {
-                text.push_str(&format!("\n[{table}]\n"));
-                for (key, value) in settings.as_object().into_iter().flatten() {
-                    text.push_str(&format!("{key} = {}\n", one_line(value)?));
-                }
-            }
-        }
-        Ok(text)
-    }
-}
-
-/// A value on one line, which is the same in YAML: a text of several lines is then spelled as in JSON,
-/// which both read.
-fn one_line(value: &Value) -> Result<String, toml::ser::Error> {
-    let has_lines = |value: &Value| {
-        value
-            .as_str()
-            .is_some_and(|text| text.contains(['\n', '\r']))
-    };
-    let is_json = match value {
-        Value::Array(items) => items.iter().any(has_lines),
-        other => has_lines(other),
-    };
-    if is_json {
-        return Ok(value.to_string().replace('\u{7f}', "\\u007f"));
-    }
-    Ok(toml::Value::try_from(value)?.to_string())
-}
-
-/// The value as a list; a text may have several, parted by commas.
-fn listed(value: &Value) -> Value {
-    match value {
-        Value::Array(_) => value.clone(),
-        Value::String(text) => text
-            .split(',')
-            .map(str::trim)
-            .filter(|one| !one.is_empty())
-            .collect(),
-        other => json!([other]),
-    }
-}
-
-/// A value as the tables spell it.
-fn word_of(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.to_lowercase(),
-        other => other.to_string(),
-    }
-}
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
-}
-
-/// The arguments of a command line, as in a shell script: `--key value`, `--key=value`, `--flag` and
-/// `--list a b`. Words before the first argument are passed over; nothing where the text is no words of
-/// a shell: a quote is not closed, or the text ends with a backslash.
-pub fn arguments(text: &str) -> Option<Map<String, Value>> {
-    let mut found = Map::new();
-    let mut key: Option<String> = None;
-    let mut values: Vec<String> = Vec::new();
-    let mut end = |key: &mut Option<String>, values: &mut Vec<String>| {
-        let values: Vec<Value> = values.drain(..).map(|text| scalar(&text)).collect();
-        if let Some(key) = key.take() {
-            let value = match values.len() {
-                0 => Value::Bool(true),
-                1 => values.into_iter().next().unwrap_or_default(),
-                _ => Value::Array(values),
-            };
-            found.insert(key.replace('-', "_"), value);
-        }
-    };
-    // A continued line parts no words.
-    let text = text.replace("\r\n", "\n").replace("\\\n", "");
-    for word in shlex::split(&text)? {
-        match word.strip_prefix("--") {
-            Some(named) => {
-                end(&mut key, &mut values);
-                let (name, value) = named
-                    .split_once('=')
-                    .map_or((named, None), |(n, v)| (n, Some(v)));
-                key = Some(name.to_owned());
-                values.extend(value.map(str::to_owned));
-            }
-            None if key.is_some() => values.push(word),
-            None => {}
-        }
-    }
-    end(&mut key, &mut values);
-    Some(found)
-}
-
-/// A word as the value that it spells.
-fn scalar(text: &str) -> Value {
-    match text {
-        "true" | "True" => return Value::Bool(true),
-        "false" | "False" => return Value::Bool(false),
-        _ => {}
-    }
-    let number = text.parse::<i64>().ok().map(Value::from);
-    let number = number.or_else(|| {
-        let looks_so = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '.'));
-        let value = text.parse::<f64>().ok().filter(|_| looks_so)?;
-        serde_json::Number::from_f64(value).map(Value::Number)
-    });
-    number.unwrap_or_else(|| Value::from(text))
 }
 
 /// A config of this program in TOML to the same in YAML: the settings of one table below its name, with
@@ -517,6 +211,8 @@ pub fn toml_to_yaml(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::config::{LoadedConfig, Preset, Source, schema};
 
@@ -537,7 +233,8 @@ mod tests {
                 );
                 assert!(!origin.left_out.contains_key(key), "{}: {key}", origin.name);
             }
-            for to in origin.defaults.keys() {
+            let completions = origin.defaults_of_completions.keys();
+            for to in origin.defaults.keys().chain(completions) {
                 let (table, name) = to.split_once('.').expect(to);
                 assert!(
                     schema::keys_of(table).contains(&name),
@@ -549,20 +246,131 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_a_shell_script_are_read_as_the_shell_reads_them() {
-        let text = "CUDA_VISIBLE_DEVICES=0 \\\nswift sft \\\n  --model 'a b' \\\n  --dataset x.jsonl#500 \
-                    y.jsonl \\\n  --learning_rate 1e-4 # the peak\n  --packing --lora-rank=8 --system \"\"";
-        let expected = json!({"model": "a b", "dataset": ["x.jsonl#500", "y.jsonl"],
-            "learning_rate": 1e-4, "packing": true, "lora_rank": 8, "system": ""});
-        for text in [text.to_owned(), text.replace('\n', "\r\n")] {
-            assert_eq!(arguments(&text).map(Value::Object), Some(expected.clone()));
+    fn what_is_not_supervised_fine_tuning_is_refused_by_its_settings_and_by_its_command() {
+        let trl = |text: &str| {
+            let theirs = arguments(text).unwrap();
+            let origin = Origin::of(theirs.keys().map(String::as_str)).expect(text);
+            let words = words(text).unwrap_or_default();
+            origin.refusal(&theirs, &words).unwrap_or_default()
+        };
+        let settings = "--model_name_or_path m --dataset_name t.jsonl --use_peft --lora_r 8";
+        for (text, said) in [
+            (format!("trl dpo {settings}"), "trl dpo: "),
+            (format!("/opt/bin/trl grpo \\\n {settings}"), "trl grpo: "),
+            (
+                format!("accelerate launch --config_file a.yaml trl/scripts/dpo.py {settings}"),
+                "trl/scripts/dpo.py: ",
+            ),
+            (
+                format!("python -m trl.scripts.kto {settings}"),
+                "trl.scripts.kto: ",
+            ),
+            (format!("trl sft {settings} --beta 0.1"), "beta = 0.1: "),
+            (
+                format!("trl sft {settings} --loss_type sigmoid"),
+                "loss_type = \"sigmoid\": ",
+            ),
+            (format!("trl sft {settings} --loss_type nll"), ""),
+            (format!("python trl/scripts/sft.py {settings} --output_dir dpo"), ""),
+            (
+                "llamafactory-cli export --model_name_or_path m --stage sft --lora_rank 8 --template x"
+                    .to_owned(),
+                "llamafactory-cli export: ",
+            ),
+            (
+                "swift pt --model m --dataset t.jsonl --train_type lora --lora_rank 8".to_owned(),
+                "swift pt: ",
+            ),
+        ] {
+            let refusal = trl(&text);
+            assert!(
+                refusal.starts_with(said) && refusal.is_empty() == said.is_empty(),
+                "{text}: {refusal}"
+            );
         }
-        let escaped = arguments("--a \"x \\\"y\\\"\" --b one\\ word --c lon\\\nger");
-        let expected = json!({"a": "x \"y\"", "b": "one word", "c": "longer"});
-        assert_eq!(escaped.map(Value::Object), Some(expected));
-        for broken in ["--a 'x", "--a \"x", "--a x\\"] {
-            assert_eq!(arguments(broken), None, "{broken}");
+    }
+
+    /// What a file does not say is learned as the other program learns it.
+    #[test]
+    fn what_is_learned_is_what_the_other_program_learns() {
+        let translated = |settings: Value, has_completions: bool| {
+            let theirs = settings.as_object().cloned().unwrap();
+            let origin = Origin::of(theirs.keys().map(String::as_str)).unwrap();
+            translate(origin, &theirs, "run", has_completions)
+        };
+        let trl = |more: Value| {
+            let mut settings = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl",
+                "use_peft": true, "lora_r": 8});
+            let all = settings.as_object_mut().unwrap();
+            all.extend(more.as_object().cloned().unwrap());
+            settings
+        };
+        let llama = json!({"model_name_or_path": "m", "dataset": "t.jsonl", "lora_rank": 8,
+            "finetuning_type": "lora", "train_on_prompt": true, "mask_history": false});
+        for (settings, has_completions, learned) in [
+            (trl(json!({})), false, "all"),
+            (trl(json!({})), true, "completion"),
+            (trl(json!({"assistant_only_loss": false})), false, "all"),
+            (
+                trl(json!({"assistant_only_loss": false})),
+                true,
+                "completion",
+            ),
+            (
+                trl(json!({"assistant_only_loss": true})),
+                false,
+                "assistant",
+            ),
+            (trl(json!({"completion_only_loss": false})), true, "all"),
+            (
+                trl(json!({"assistant_only_loss": true, "completion_only_loss": false})),
+                false,
+                "assistant",
+            ),
+            (llama, false, "all"),
+        ] {
+            let translation = translated(settings.clone(), has_completions);
+            assert_eq!(
+                translation.settings["mask"]["train_on"], learned,
+                "{settings}"
+            );
+            let lines = translation.carried.iter().chain(&translation.left);
+            let lines: Vec<&String> = lines.collect();
+            let said = |line: &&&String| line.contains(&format!("mask.train_on = {learned:?}"));
+            assert!(
+                lines.iter().any(|line| said(&line)),
+                "{settings}: {lines:?}"
+            );
+            let untrue = |line: &&&String| line.contains("no value of mask.train_on");
+            assert!(!lines.iter().any(|line| untrue(&line)), "{lines:?}");
         }
+        let silent = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl", "lora_r": 8});
+        let left = translated(silent, false).left;
+        assert!(
+            left.iter()
+                .any(|line| line.starts_with("use_peft is not set"))
+        );
+    }
+
+    /// Settings that count steps are whole; shares of a run, which transformers takes, are said.
+    #[test]
+    fn shares_of_a_run_are_told_where_steps_are_counted() {
+        let theirs = json!({"base_model": "m", "datasets": [{"path": "t.jsonl"}], "lora_r": 8,
+            "test_datasets": [{"path": "e.jsonl"}], "eval_steps": 0.1, "save_steps": 500.0,
+            "warmup_steps": 0.03});
+        let theirs = theirs.as_object().unwrap();
+        let origin = Origin::of(theirs.keys().map(String::as_str)).unwrap();
+        let found = translate(origin, theirs, "run", false);
+        assert_eq!(found.settings["checkpoint"]["save_steps"], json!(500));
+        assert_eq!(found.settings["train"]["warmup_ratio"], json!(0.03));
+        assert!(found.settings["eval"].get("eval_steps").is_none());
+        let line = "eval_steps = 0.1: a share of the run; eval.eval_steps counts optimizer steps, and \
+                    its default stays";
+        assert!(
+            found.left.iter().any(|left| left == line),
+            "{:?}",
+            found.left
+        );
     }
 
     #[test]

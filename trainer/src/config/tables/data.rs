@@ -1,23 +1,42 @@
 //! The table `[data]`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tooltune_rows::text::{ChatTemplate, OnOverflow, SlotPrompt, TemplateDate};
 
 use super::settings::settings;
+use super::train_file::TrainFile;
 use crate::config::enums::{DataFormat, Flatten, FlattenCollisions, Packing};
 use crate::config::template_kwargs::TemplateKwargs;
 
 settings! {
     /// The rows to learn from and to evaluate on.
     pub struct DataConfig {
-        /// Required. JSON Lines files to learn from; a file of a data set on the Hugging Face hub is
-        /// named as "hf://datasets/owner/name/train.jsonl", here and wherever a file of rows is.
+        /// Required. Files of rows to learn from, in [any form](data.md#files): a path, or
+        /// `{ path = "rows.parquet", weight = 0.5 }` for rows that come more or less often than once an
+        /// epoch; a file of a data set on the Hugging Face hub is
+        /// named as "hf://datasets/owner/name/train.parquet", here and wherever a file of rows is.
         #[schemars(extend("x-kind" = "path"))]
-        pub train: Vec<PathBuf>,
-        /// JSON Lines files to evaluate on.
+        pub train: Vec<TrainFile>,
+        /// Files of rows to evaluate on, in any form.
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub eval: Vec<PathBuf>,
+        /// The share of the rows of `train` that is kept back to evaluate on, in place of `eval`: drawn
+        /// from `train.seed` and what stands in the row, see
+        /// [data.md](data.md#rows-that-are-kept-back).
+        #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
+        pub validation_split: Option<f64>,
+        /// The field by whose value rows are kept back together, such as the id of a document that
+        /// several rows are about; by default each row is drawn for itself.
+        pub validation_group_by: Option<String>,
+        /// The most rows that are read of each file of `train`, the first ones; all by default.
+        #[schemars(range(min = 1))]
+        pub max_samples: Option<usize>,
+        /// Fields that stand under other names in the files, as `{ prompt = "question", completion =
+        /// "answer" }`: the field of the format, and its column.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub columns: BTreeMap<String, String>,
         /// The shape of the rows: "messages", "sharegpt", "prompt-completion", "alpaca", "xlam",
         /// "slot", "goat", or "auto", which reads it off the first row of each file; see
         /// [data.md](data.md#formats).
@@ -76,6 +95,22 @@ settings! {
 }
 
 impl DataConfig {
+    /// The paths of `train`.
+    pub fn train_paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.train.iter().map(|file| &file.path)
+    }
+
+    /// Evaluates on these files, whatever was to be evaluated on.
+    pub fn evaluate_on(&mut self, files: Vec<PathBuf>) {
+        self.eval = files;
+        self.validation_split = None;
+    }
+
+    /// Whether there are rows to evaluate on.
+    pub fn has_eval_rows(&self) -> bool {
+        !self.eval.is_empty() || self.validation_split.is_some()
+    }
+
     /// Whether the rows may be of `format`, as far as they are known.
     pub(crate) fn may_be(&self, format: DataFormat) -> bool {
         self.format == format || self.format == DataFormat::Auto

@@ -1,6 +1,7 @@
 //! The table `[lora]`, with PEFT's names and types.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use tooltune_checkpoints::adapter::{Patterns, TargetModules};
@@ -28,6 +29,11 @@ settings! {
         pub exclude_modules: Option<TargetModules>,
         /// Scale by `lora_alpha / sqrt(r)` instead.
         pub use_rslora: bool = false,
+        /// The adapter that the run goes on from instead of a new one: a folder of PEFT's, or a run,
+        /// of which its best checkpoint is taken. It must have the rank, the scaling and the modules
+        /// of this table.
+        #[schemars(extend("x-kind" = "path"))]
+        pub init_from: Option<PathBuf>,
         /// Ranks of single modules, by pattern; the first that matches counts.
         #[schemars(with = "BTreeMap<String, usize>")]
         pub rank_pattern: Patterns<usize>,

@@ -16,6 +16,7 @@ mod retriever;
 mod services;
 mod settings;
 mod train;
+mod train_file;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,7 @@ pub use model::BaseModelSettings;
 pub use retriever::{RetrieverConfig, RetrieverLora};
 pub use services::{ExecutorConfig, JudgeConfig};
 pub use train::TrainConfig;
+pub use train_file::TrainFile;
 
 use super::enums::Device;
 use super::hub_names::HubNames;
@@ -112,7 +114,7 @@ impl Config {
             return config;
         };
         if !table.data.is_empty() {
-            config.data.eval.clone_from(&table.data);
+            config.data.evaluate_on(table.data.clone());
         }
         if let Some(goat) = &mut config.goat {
             if let Some(documents) = &table.documents {

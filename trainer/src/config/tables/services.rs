@@ -15,9 +15,13 @@ settings! {
     /// What answers the calls of agents.
     pub struct ExecutorConfig {
         /// Required in this table. "synthetic", "replay" (recorded calls), "canned" (one response
-        /// for each endpoint), "http" (a server), "mcp" (an MCP server that is started); only the
-        /// kind's own keys may stand beside it.
+        /// for each endpoint), "http" (a server), "mcp" (an MCP server that is started),
+        /// "stabletoolbench" (its cache, a server of its form, or both); only `record` and the kind's
+        /// own keys may stand beside it.
         pub kind: ExecutorKind = ExecutorKind::Synthetic,
+        /// JSON Lines file that gets every answer of the executor, each call once, for "replay" to
+        /// read; answers go behind those that it has. Absent, nothing is recorded.
+        pub record: Option<PathBuf>,
         /// For "replay": JSON Lines of `{"api_name", "input", "output", "exception"}`.
         #[schemars(extend("x-kind" = "path"))]
         pub recorded: PathBuf,
@@ -38,10 +42,10 @@ settings! {
         /// For "http": hosts that may be asked, as `host` or `host:port`; by default that of
         /// `base_url` alone.
         pub allowed_hosts: Vec<String>,
-        /// For "http": seconds until a connection stands.
+        /// For "http" and "stabletoolbench": seconds until a connection stands.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub connect_timeout_secs: f64 = 5.0,
-        /// For "http" and "mcp": seconds for a whole call, redirects included.
+        /// For "http", "mcp" and "stabletoolbench": seconds for a whole call, redirects included.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub timeout_secs: f64 = 20.0,
         /// For "mcp": the program of the server and its arguments, such as
@@ -53,6 +57,15 @@ settings! {
         /// For "mcp": seconds until the server has listed its tools; some commands install it first.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub start_timeout_secs: f64 = 60.0,
+        /// For "stabletoolbench": the address of its virtual server, such as
+        /// `http://localhost:8080/virtual`; absent, the cache alone answers.
+        pub service_url: Option<String>,
+        /// For "stabletoolbench": the environment variable that holds the server's key.
+        pub toolbench_key_env: Option<String>,
+        /// For "stabletoolbench": the folder of its cache, `tool_response_cache`, which is asked
+        /// first; absent, the server alone answers.
+        #[schemars(extend("x-kind" = "path"))]
+        pub cache: Option<PathBuf>,
     }
 }
 
@@ -111,8 +124,23 @@ impl ExecutorKind {
                 "start_timeout_secs",
                 "timeout_secs",
             ],
+            Self::Stabletoolbench => &[
+                "service_url",
+                "toolbench_key_env",
+                "cache",
+                "connect_timeout_secs",
+                "timeout_secs",
+            ],
         }
     }
+
+    /// Whether a key may stand in a table of this kind.
+    pub(crate) fn takes(self, key: &str) -> bool {
+        Self::EVERY.contains(&key) || self.keys().contains(&key)
+    }
+
+    /// The keys of every kind.
+    const EVERY: [&str; 2] = ["kind", "record"];
 }
 
 impl ExecutorConfig {
@@ -122,8 +150,7 @@ impl ExecutorConfig {
         let of = |key: &str| format!("{table}.{key}");
         if !rules.findings.is_read(&of("kind")) {
             if rules.is_typed(table) {
-                let help =
-                    "write kind = \"replay\", \"canned\", \"http\", \"mcp\" or \"synthetic\"";
+                let help = "write kind = \"replay\", \"canned\", \"http\", \"mcp\", \"stabletoolbench\" or \"synthetic\"";
                 rules.missing(&of("kind"), help);
             }
             return;
@@ -134,9 +161,10 @@ impl ExecutorConfig {
             ExecutorKind::Canned,
             ExecutorKind::Http,
             ExecutorKind::Mcp,
+            ExecutorKind::Stabletoolbench,
         ];
         for other in others.into_iter().filter(|other| *other != kind) {
-            let foreign = other.keys().iter().filter(|key| !kind.keys().contains(key));
+            let foreign = other.keys().iter().filter(|key| !kind.takes(key));
             for path in foreign.map(|key| of(key)) {
                 if rules.is_typed(&path) {
                     let message =
@@ -146,7 +174,7 @@ impl ExecutorConfig {
             }
         }
         let needed: &[(&str, &str)] = match kind {
-            ExecutorKind::Synthetic => &[],
+            ExecutorKind::Synthetic | ExecutorKind::Stabletoolbench => &[],
             ExecutorKind::Replay => &[(
                 "recorded",
                 "name the file of recorded calls: recorded = \"data/calls.jsonl\"",
@@ -176,6 +204,19 @@ impl ExecutorConfig {
         if kind == ExecutorKind::Mcp {
             for variable in &self.environment {
                 rules.variable(&of("environment"), variable);
+            }
+        }
+        if kind == ExecutorKind::Stabletoolbench {
+            if self.cache.is_none() {
+                let help = "say where the server is: service_url = \"http://localhost:8080/virtual\"; or \
+                            name the cache: cache = \"tool_response_cache\"";
+                rules.missing(&of("service_url"), help);
+            }
+            if let Some(url) = &self.service_url {
+                rules.url(&of("service_url"), url);
+            }
+            if let Some(variable) = &self.toolbench_key_env {
+                rules.variable(&of("toolbench_key_env"), variable);
             }
         }
         if kind == ExecutorKind::Http {

@@ -37,6 +37,10 @@ settings! {
         pub warmup_ratio: Option<f64> = Some(0.0),
         /// Steps that the learning rate takes to rise. Excludes `warmup_ratio`.
         pub warmup_steps: Option<u64>,
+        /// LoRA+: the learning rate of the adapters' B factors is this times that of A; 16 is the
+        /// authors' choice, with a smaller `learning_rate` than without.
+        #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
+        pub loraplus_lr_ratio: Option<f64>,
         /// AdamW's decoupled weight decay.
         #[schemars(range(min = 0.0))]
         pub weight_decay: f64 = 0.0,
@@ -74,6 +78,11 @@ settings! {
         /// Logits are divided by it where the two distributions are compared.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub self_distillation_temperature: f64 = 1.0,
+        /// NEFTune: noise on the embeddings of a row while it is learned, uniform from
+        /// `-a/sqrt(n·d)` to `a/sqrt(n·d)` where `a` is this, `n` the tokens of the row and `d` the
+        /// size of an embedding; 5 is usual. Never in evaluations.
+        #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
+        pub neftune_noise_alpha: Option<f64>,
         /// Steps in a row with a non-finite loss or gradient after which the run stops.
         #[schemars(range(min = 1), extend("x-on-resume" = "safe"))]
         pub max_nonfinite: usize = 3,

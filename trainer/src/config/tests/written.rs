@@ -6,7 +6,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 const ODD: &str = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
 
 /// Configs that use settings of every table, with overrides.
-fn configs() -> [(&'static str, &'static [&'static str]); 13] {
+fn configs() -> [(&'static str, &'static [&'static str]); 14] {
     [
         (
             SLOT,
@@ -95,6 +95,14 @@ fn configs() -> [(&'static str, &'static [&'static str]); 13] {
                 "goat.executor={ kind = \"http\", specification = \"s\", base_url = \"https://a.b/v1\" }",
                 "goat.executor.headers={ X-Key = \"KEY\", Accept = \"KIND\" }",
                 "goat.executor.timeout_secs=1.5",
+            ],
+        ),
+        (
+            Preset::Goat.text(),
+            &[
+                "goat.executor={ kind = \"stabletoolbench\", cache = \"c\", record = \"r\" }",
+                "goat.executor.service_url=\"http://localhost:8080/virtual\"",
+                "goat.executor.toolbench_key_env=KEY",
             ],
         ),
     ]
@@ -221,7 +229,7 @@ fn a_diff_tells_what_may_change_on_resume() {
     let steps = |n: &str| good(SLOT, &[&format!("train.max_steps={n}")]);
     let of = |old: &str, new: &str| diff(&steps(old), &steps(new))[0].on_resume;
     assert_eq!(of("4", "9"), OnResume::Extends);
-    assert_eq!(of("9", "4"), OnResume::Refused);
+    assert_eq!(of("9", "4"), OnResume::Shortens);
     assert_ne!(steps("4").resume_digest(), steps("9").resume_digest());
     let ordered = good(SLOT, &["lora.rank_pattern={ a = 1, b = 2 }"]);
     let reordered = good(SLOT, &["lora.rank_pattern={ b = 2, a = 1 }"]);

@@ -56,12 +56,13 @@ impl Rules<'_> {
         let (eval, data) = (&config.eval, &config.data);
         let mut suites = eval.suites.iter();
         let reads_rows = eval.suites.is_empty() || suites.any(|suite| suite.needs().rows.is_some());
-        let has_rows = !data.eval.is_empty() || self.is_typed("data.eval");
+        let has_rows = data.has_eval_rows() || self.is_typed("data.eval");
         if self.has_model && reads_rows && !has_rows {
             self.report(
                 self.typed_of("eval.eval_strategy", "eval"),
                 "there is nothing to evaluate on: `data.eval` is missing",
-                "list files in [data], eval = [\"data/dev.jsonl\"], or write eval_strategy = \"no\"",
+                "list files in [data], eval = [\"data/dev.jsonl\"], keep rows back, validation_split = \
+                 0.05, or write eval_strategy = \"no\"",
             );
         }
         if let Some(suite) = eval.suites.iter().find(|suite| suite.needs().encoder)

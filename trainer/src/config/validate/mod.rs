@@ -5,8 +5,11 @@
 
 mod eval;
 
+use std::path::PathBuf;
+
 use tooltune_agents::Distractors;
 use tooltune_checkpoints::adapter::TargetModules;
+use tooltune_hub::{RepoKind, RepoName};
 
 use super::did_you_mean;
 use super::enums::{
@@ -17,7 +20,9 @@ use super::findings::Findings;
 use super::rules::Rules;
 use super::schema;
 use super::suite::Suite;
-use super::tables::{ALL_LINEAR, Config, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig};
+use super::tables::{
+    ALL_LINEAR, Config, DataConfig, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig,
+};
 use crate::budgets::LORA_RANK;
 
 /// Checks the rules of all tables and adds what is wrong to the findings.
@@ -65,6 +70,17 @@ impl Rules<'_> {
             }
             let help = "name a folder of Hugging Face files or a GGUF file";
             self.missing("model.model_name_or_path", help);
+        }
+        let hub_id = config
+            .model
+            .as_ref()
+            .and_then(|model| model.hub_id.as_deref());
+        if let Some(hub_id) = hub_id
+            && let Err(error) = RepoName::new(RepoKind::Model, hub_id)
+        {
+            let help = "write the name of the base on the Hugging Face hub, such as \
+                        \"Qwen/Qwen3-0.6B\", or delete this line";
+            self.report("model.hub_id", error.to_string(), help);
         }
         if self.has_model || self.findings.is_read("data") {
             let help = "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]";
@@ -136,15 +152,62 @@ impl Rules<'_> {
             let message = format!("{} rows are not asked with a prompt of SLOT", data.format);
             self.report("data.slot_prompt", message, "take `data.slot_prompt` out");
         }
-        if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {
+        let is_learned = |file: &&PathBuf| data.train_paths().any(|path| path == *file);
+        if let Some(file) = data.eval.iter().find(is_learned) {
             let message = format!("`data.eval` holds {}, which is learned", file.display());
             let help = "evaluate on rows that are not in `data.train`";
             self.report("data.eval", message, help);
         }
+        self.selection(data);
         if data.packing == Packing::BlockDiagonal && config.train.group_by_length {
             let message = "packed sequences have no lengths to group by";
             let help = "write group_by_length = false, or packing = \"none\" in [data]";
             self.report("train.group_by_length", message, help);
+        }
+    }
+
+    /// Which rows are read, and under which names their fields stand.
+    fn selection(&mut self, data: &DataConfig) {
+        if data.validation_split.is_some() && !data.eval.is_empty() {
+            self.report(
+                "data.validation_split",
+                "`data.validation_split` keeps rows back to evaluate on, and `data.eval` lists files",
+                "delete one of the two",
+            );
+        }
+        if data.validation_group_by.is_some() && !self.is_typed("data.validation_split") {
+            self.report(
+                "data.validation_group_by",
+                "no rows are kept back: `data.validation_split` is missing",
+                "write validation_split = 0.05, or take `data.validation_group_by` out",
+            );
+        }
+        let Some(format) = data.format.of_rows() else {
+            if !data.columns.is_empty() && data.format == DataFormat::Goat {
+                let help = "name the fields in the file as docs/data.md does";
+                let message = "the fields of trajectories have no other names";
+                self.report("data.columns", message, help);
+            }
+            return;
+        };
+        for (field, column) in &data.columns {
+            let path = format!("data.columns.{field}");
+            if !format.fields().contains(&field.as_str()) {
+                let near = did_you_mean::nearest(field, format.fields());
+                let near = near.map(|name| format!("did you mean {name:?}? "));
+                let message = format!("rows of {} have no field {field:?}", format.as_str());
+                let help = format!(
+                    "{}fields stand on the left, {}; columns of the file on the right",
+                    near.unwrap_or_default(),
+                    did_you_mean::list(format.fields())
+                );
+                self.report(&path, message, help);
+            }
+            let mut others = data.columns.iter();
+            if others.any(|(other, same)| same == column && other < field) {
+                let message = format!("the column {column:?} is another field already");
+                self.report(&path, message, "a column is one field");
+            }
         }
     }
 

@@ -14,7 +14,8 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatToolRow, FlattenReport, UnflattenReport, flatten_tool_row};
-use tooltune_rows::text::{Conversation, Row};
+use tooltune_rows::json::{Style, dumps};
+use tooltune_rows::text::{Conversation, Message, Role, Row};
 use tooltune_suites::Ceiling;
 use tooltune_suites::calls::{
     AskedTurns, CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, SUITE,
@@ -32,6 +33,7 @@ use crate::eval::generator::{GenerationRequest, Generator, PromptText};
 use crate::eval::prediction::{Prediction, read_predictions};
 use crate::eval::report_files::report_files;
 use crate::eval::saved::check_ids;
+use crate::progress::counted;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
@@ -80,8 +82,8 @@ struct Report<'a> {
 struct ScoredTurn<'a> {
     #[serde(flatten)]
     prediction: &'a Prediction,
-    /// The message before the turn.
-    prompt: &'a str,
+    /// What is asked: the last message of the user, and what came after it.
+    prompt: String,
     gold: Gold<'a>,
     score: &'a TurnScore,
 }
@@ -151,10 +153,10 @@ impl CallsSuite {
             .filter(|turn| turn.item.gold.is_empty())
             .count();
         remarks.push(format!(
-            "calls: {} turns of {} rows are asked, with {n_calls} wanted calls; in {n_texts} of them \
-             a text is wanted",
-            turns.len(),
-            rows.len()
+            "calls: {} of {} are asked, with {n_calls} wanted calls; in {n_texts} of them a text is \
+             wanted",
+            counted(turns.len(), "turn"),
+            counted(rows.len(), "row")
         ));
         Ok(Self {
             turns,
@@ -234,7 +236,7 @@ impl CallsSuite {
         let lines = self.turns.iter().zip(predictions).zip(&scores);
         let lines = lines.map(|((turn, prediction), score)| ScoredTurn {
             prediction,
-            prompt: turn.last_message(),
+            prompt: turn.asked(),
             gold: match &turn.text {
                 Some(text) => Gold::Text(text),
                 None => Gold::Calls(&turn.item.gold),
@@ -277,10 +279,30 @@ impl AskedTurn {
         }
     }
 
-    fn last_message(&self) -> &str {
-        let last = self.prompt.messages.last();
-        last.and_then(|message| message.content.as_deref())
-            .unwrap_or_default()
+    /// The last message of the user as it is; with calls and their results behind it, all of them by
+    /// who speaks.
+    fn asked(&self) -> String {
+        let messages = self.prompt.prompt();
+        let user = messages
+            .iter()
+            .rposition(|message| message.role == Role::User);
+        let content = |message: &Message| message.content.clone().unwrap_or_default();
+        match &messages[user.unwrap_or(0)..] {
+            [only] => content(only),
+            several => {
+                let said = several.iter().flat_map(|message| {
+                    let name = message.role.as_str();
+                    let text = content(message);
+                    let text = (!text.is_empty()).then(|| format!("{name}: {text}"));
+                    let calls = message.tool_calls.iter().map(move |call| {
+                        let arguments = Value::Object(call.arguments.clone());
+                        format!("{name}: {} {}", call.name, dumps(&arguments, Style::Python))
+                    });
+                    text.into_iter().chain(calls)
+                });
+                said.collect::<Vec<_>>().join("\n")
+            }
+        }
     }
 
     /// The calls of an answer: those that a server has read, else those in the text.

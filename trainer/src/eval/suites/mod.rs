@@ -32,6 +32,7 @@ use super::report_files::{METRICS_FILE, json_value, with_fields};
 use crate::config::{Config, EvalStrategy, SandboxConfig, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
+use crate::progress;
 use crate::progress::GenerationProgress;
 
 /// The line of a [`SuiteResult::table`] that holds the numbers.
@@ -357,7 +358,10 @@ impl LoadedSuites {
         let suites = Self(suites.collect::<Result<_, _>>()?);
         for suite in &suites.0 {
             for remark in suite.remarks() {
-                tracing::warn!("{}: {remark}", suite.suite());
+                let name = format!("{}: ", suite.suite());
+                // Some say it by themselves.
+                let name = if remark.starts_with(&name) { "" } else { &name };
+                progress::print(&format!("{name}{remark}"));
             }
         }
         Ok(suites)

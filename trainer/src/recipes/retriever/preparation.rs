@@ -1,16 +1,16 @@
 //! The pairs of a config, checked and tokenized.
 
 use tooltune_agents::flat::FlatDocuments;
-use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs};
+use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs_of};
 use tooltune_rows::text::all_rows;
-use tooltune_rows::tools::{ApiCatalogue, read_checked_trajectories};
+use tooltune_rows::tools::{ApiCatalogue, CheckedTrajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RunLength};
 use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
 use crate::retriever::Sentences;
-use crate::rows::{flat_documents, goat_options};
+use crate::rows::{RowFiles, flat_documents, goat_options};
 
 /// What a retriever learns from.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl RetrieverPreparation {
     ) -> Result<Self, Error> {
         let files = EncoderFiles::of_retriever(retriever)?;
         let set = match &retriever.train {
-            Some(RetrieverData::Pairs(paths)) => read_pairs(paths)?,
+            Some(RetrieverData::Pairs(paths)) => read_pairs_of(RowFiles::whole(paths).open()?)?,
             Some(RetrieverData::Word(_)) => pairs_of_trajectories(config)?,
             None => {
                 let reason = "retriever.train is missing: say what the retriever learns from";
@@ -198,13 +198,9 @@ fn total_steps(training: &RetrieverConfig, order: &PairOrder, lm_steps: Option<u
 fn pairs_of_trajectories(config: &Config) -> Result<PairSet, Error> {
     let options = goat_options(config)?;
     let catalogue = ApiCatalogue::read(&options.documents)?;
-    let readers = config
-        .data
-        .train
-        .iter()
-        .map(|path| read_checked_trajectories(path, &catalogue))
-        .collect::<Result<Vec<_>, _>>()?;
-    let trajectories = all_rows(readers.into_iter().flatten())?;
+    let readers = RowFiles::training(config).open()?.into_iter();
+    let readers = readers.map(|records| CheckedTrajectories::new(records, &catalogue));
+    let trajectories = all_rows(readers.flatten())?;
     let flat = flat_documents(config, &catalogue)?;
     let shown = flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue);
     Ok(PairSet::of_trajectories(

@@ -6,8 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use tooltune_agents::executors::global_functions;
 use tooltune_rows::tools::ApiDocument;
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
+
+/// The global functions, what gives their first number, and how it is described.
+const GLOBAL: [&str; 2] = ["global/compare", "global/difference"];
+const DEGREES_OF: &str = "TownDesk/Town Weather";
+const DEGREES: &str = "the temperature in degrees in the town";
 
 /// One wrong edge of so many is hoped for.
 const HOPES: u64 = 12;
@@ -23,10 +29,8 @@ pub(super) struct Oracle {
 
 impl Oracle {
     pub(super) fn new() -> Self {
-        let documents = goat::documents();
-        let documents = documents
-            .into_iter()
-            .map(|document| (document.call_name(), document));
+        let documents = goat::documents().into_iter().chain(global_functions());
+        let documents = documents.map(|document| (document.call_name(), document));
         let edges = goat::semantic_edges();
         let edges = edges
             .into_iter()
@@ -41,9 +45,17 @@ impl Oracle {
                 samples.entry(call.name).or_default().push(call.arguments);
             }
         }
+        let mut edges: BTreeMap<_, _> = edges.collect();
+        for name in GLOBAL {
+            let number = json!({"first": 3, "second": 8});
+            let number = number.as_object().expect("an object").clone();
+            samples.insert(name.to_owned(), vec![number]);
+            let edge = (DEGREES_OF.to_owned(), name.to_owned(), "first".to_owned());
+            edges.insert(edge, "degrees".to_owned());
+        }
         Self {
             documents: documents.collect(),
-            edges: edges.collect(),
+            edges,
             samples,
         }
     }
@@ -69,6 +81,10 @@ impl Oracle {
         let begins = |with: &str| text.starts_with(with);
         if begins("Say in plain words") {
             let document = &self.documents[&name(text, "api")];
+            if GLOBAL.contains(&document.call_name().as_str()) {
+                let words = json!({"first": DEGREES, "second": "a number"});
+                return json!({"input_params": words, "output": document.output_description});
+            }
             let texts: Map<String, Value> = document
                 .parameters()
                 .map(|parameter| (parameter.name.clone(), json!(parameter.description)))

@@ -23,7 +23,9 @@ use super::conversation::Conversation;
 use super::error::DataError;
 
 pub use self::error::FormatError;
-pub use self::recognise::{Recognised, RecognisedFormat, recognise, recognise_file};
+pub use self::recognise::{
+    Recognised, RecognisedFormat, recognise, recognise_file, recognise_records,
+};
 pub use self::unread::{NotRead, RowNotes, Unread};
 
 pub(super) use self::parts::joined as joined_parts;
@@ -72,7 +74,7 @@ impl DataFormat {
     }
 
     /// The fields of a row that become text.
-    pub(super) fn fields(self) -> &'static [&'static str] {
+    pub fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Slot => &["input_text", "json_schema", "gold"],
             Self::PromptCompletion => &["prompt", "completion", "tools", "documents"],

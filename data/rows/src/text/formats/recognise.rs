@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 use super::DataFormat;
 use super::error::FormatError;
 use crate::json::{self, JsonError};
+use crate::lines::{Records, open_rows};
 use crate::read_error::ReadError;
+use crate::text::columns::Columns;
 use crate::text::conversation::wrong_type;
 use crate::text::error::DataError;
 use crate::tools::{TextLines, did_you_mean};
@@ -78,14 +80,25 @@ impl RecognisedFormat {
 /// - it cannot be read, holds no rows, or its first line is not one JSON object
 /// - the first row has the fields of no format, or of several
 pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
-    let empty = || DataError::EmptyFile {
-        path: path.to_owned(),
-    };
-    let mut lines = TextLines::of_rows(path)?;
+    recognise_records(open_rows(path)?, &Columns::default())
+}
+
+/// Recognises a file that is open by its first row, whose fields stand under the names of `columns`.
+///
+/// # Errors
+///
+/// As [`recognise_file`].
+pub fn recognise_records(
+    records: Box<dyn Records>,
+    columns: &Columns,
+) -> Result<Recognised, DataError> {
+    let path = records.path().to_owned();
+    let mut lines = TextLines::of_records(records);
+    let empty = || DataError::EmptyFile { path };
     let (place, line) = lines.next().ok_or_else(empty)??;
     let read = || -> Result<RecognisedFormat, DataError> {
         match json::parse_unique(&line) {
-            Ok(Value::Object(fields)) => Ok(recognise(&fields)?),
+            Ok(Value::Object(fields)) => Ok(recognise(&columns.renamed(fields))?),
             Ok(other) => Err(wrong_type("the line", &other, "a JSON object")),
             Err(JsonError::DuplicateKey(twice)) => Err(ReadError::from(twice).into()),
             Err(error) => Err(DataError::NotJson { error }),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::DataFormat;
@@ -13,7 +13,7 @@ use crate::text::tool_results::ToolNotes;
 const MAX_LINES: usize = 10;
 
 /// How often something stands in the rows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
     /// Rows that have it.
     pub n_rows: usize,
@@ -22,7 +22,7 @@ pub struct Unread {
 }
 
 /// What the rows of a run have and its formats do not read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRead {
     /// Fields of rows, by their names.
     pub fields: BTreeMap<String, Unread>,
@@ -31,7 +31,7 @@ pub struct NotRead {
 }
 
 /// What whoever trains should know of the rows beside what becomes of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowNotes {
     /// What the formats of the rows do not read.
     pub not_read: NotRead,

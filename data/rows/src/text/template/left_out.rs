@@ -37,6 +37,25 @@ impl ChatTemplate {
         Ok(())
     }
 
+    /// Refuses tools and documents that leave no trace in a prompt, whose answer is not rendered.
+    pub(in crate::text) fn must_show_lists(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(), DataError> {
+        if conversation.tools.is_none() && conversation.documents.is_none() {
+            return Ok(());
+        }
+        let mut asked = conversation.clone();
+        asked.messages.truncate(conversation.prompt().len());
+        let asked = &*self.with_known_roles(&asked);
+        let messages = MessageWriter::plain().messages(&asked.messages);
+        // What the template says of a conversation without its last question is no fault of it.
+        match self.execute(asked, messages, GenerationPrompt::Omit) {
+            Ok(text) => self.must_render_lists(asked, &text),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Refuses system, user and tool messages of whose content nothing reaches `text`.
     ///
     /// `is_found` says of which messages something was found by its marks. The others are changed:

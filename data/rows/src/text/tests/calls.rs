@@ -18,7 +18,7 @@ fn read(row: &Value, is_checked: bool) -> Result<Row, String> {
     let mut rows = if is_checked {
         rows
     } else {
-        rows.with_unchecked_calls()
+        rows.with(RowParser::with_unchecked_calls)
     };
     let row = rows.next().unwrap();
     row.map_err(|error| error.fault().to_string())

@@ -123,7 +123,7 @@ fn unchecked(row: &Value) -> Row {
     let file = file(format!("{row}\n").as_bytes());
     let mut rows = read_rows(file.path(), DataFormat::Xlam)
         .unwrap()
-        .with_unchecked_calls();
+        .with(RowParser::with_unchecked_calls);
     rows.next().unwrap().unwrap()
 }
 
@@ -518,7 +518,7 @@ fn a_file_that_is_one_array_is_refused_with_the_command_that_converts_it() {
     ] {
         let file = file(text.as_bytes());
         let path = file.path().display();
-        let said = format!("convert it, `jq -c '.[]' {path} > rows.jsonl`");
+        let said = format!("convert it, `tooltune data convert {path} --output rows.jsonl`");
         let error = recognise_file(file.path()).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("{path}: the file is one JSON array"))

@@ -6,6 +6,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::*;
+use crate::lines::{FileLines, open_text};
 
 pub(super) fn file(content: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -43,7 +44,7 @@ pub(super) const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"ty
 fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
     let rows = file(SLOT.as_bytes());
     let reader = read_rows(rows.path(), DataFormat::Slot).unwrap();
-    let mut rows = reader.with_slot_prompt(SlotPrompt::Paper);
+    let mut rows = reader.with(|parser| parser.with_slot_prompt(SlotPrompt::Paper));
     let row = rows.next().unwrap().unwrap();
     let [prompt, answer] = &row.conversation.messages[..] else {
         panic!("{row:?}")
@@ -446,9 +447,9 @@ fn formats_are_spelled_as_in_configurations() {
 fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
     let content = format!("{SLOT}\n{SLOT}{}\n{SLOT}\n", " ".repeat(5_000));
     let file = file(content.as_bytes());
-    let mut reader = read_rows(file.path(), DataFormat::Slot).unwrap();
-    reader.lines.max_line_bytes = 1_000;
-    let rows: Vec<_> = reader.collect();
+    let mut lines = FileLines::new(file.path(), open_text(file.path()).unwrap());
+    lines.max_line_bytes = 1_000;
+    let rows: Vec<_> = RowReader::new(Box::new(lines), DataFormat::Slot).collect();
     assert_eq!(rows.len(), 2);
     assert!(rows[0].is_ok());
     let error = rows[1].as_ref().unwrap_err().to_string();
@@ -491,17 +492,10 @@ fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
 #[test]
 fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_fixes_it() {
     let row = r#"{"prompt": "x", "completion": "y"}"#;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(row.as_bytes()).unwrap();
     let units: Vec<u16> = format!("\u{feff}{row}\n{row}\n").encode_utf16().collect();
     let little = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let big = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
     for (bytes, what, command) in [
-        (
-            encoder.finish().unwrap(),
-            "compressed by gzip",
-            "`gunzip < ",
-        ),
         (little, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
         (big, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
     ] {

@@ -183,7 +183,7 @@ fn a_result_that_names_another_tool_than_its_call_is_refused() {
     ] {
         assert!(error.contains(part), "{error}");
     }
-    let unchecked = read().with_unchecked_calls().next().unwrap();
+    let unchecked = read().with(RowParser::with_unchecked_calls).next().unwrap();
     assert!(unchecked.is_ok(), "{unchecked:?}");
 }
 

@@ -58,8 +58,22 @@ impl ApiBankSet {
 ///   [`ApiBankSet::All`] where the documents do not say theirs
 /// - a line is not such a document; the error gives file, line and field
 pub fn import_apibank(path: &Path, set: ApiBankSet) -> Result<Vec<ApiDocument>, ToolsError> {
+    apibank_documents(path, values(path)?, set)
+}
+
+/// The same of descriptions that are read already, each with its place; `path` is where they come
+/// from.
+///
+/// # Errors
+///
+/// As [`import_apibank`].
+pub fn apibank_documents(
+    path: &Path,
+    values: Vec<(String, Value)>,
+    set: ApiBankSet,
+) -> Result<Vec<ApiDocument>, ToolsError> {
     let mut documents = Vec::new();
-    for (place, value) in values(path)? {
+    for (place, value) in values {
         documents.push(document(&value).map_err(|error| error.at(place))?);
     }
     let says_sets = documents.iter().any(|one| !one.category_name.is_empty());

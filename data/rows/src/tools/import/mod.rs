@@ -2,6 +2,7 @@
 
 mod apibank;
 mod body;
+mod examples;
 mod left_out;
 mod mcp;
 mod openapi;
@@ -12,7 +13,8 @@ mod stabletoolbench;
 #[cfg(test)]
 mod tests;
 
-pub use apibank::{ApiBankSet, import_apibank};
+pub use apibank::{ApiBankSet, apibank_documents, import_apibank};
+pub use examples::{ExampleResponses, import_openapi_examples, import_openapi_examples_file};
 pub use left_out::LeftOut;
 pub use mcp::{import_mcp_file, import_mcp_tools};
 pub use openapi::{ImportedApis, RequestBodies, import_openapi, import_openapi_file};

@@ -248,14 +248,14 @@ fn output(spec: Spec<'_>, operation: &Part<'_>) -> Result<String, ToolsError> {
 }
 
 /// The first response of the 2xx, with its code.
-fn good_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
+pub(super) fn good_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
     let mut responses = operation.members("responses").into_iter();
     responses.find(|(code, _)| code.starts_with('2'))
 }
 
 impl<'a> Spec<'a> {
     /// Whether some operation says what a response holds; where none does, silence says nothing.
-    fn has_contents(&self, whole: &Part<'a>) -> bool {
+    pub(super) fn has_contents(&self, whole: &Part<'a>) -> bool {
         let items = whole.members("paths").into_iter();
         let items = items.filter_map(|(_, item)| self.resolve(item).ok());
         let operations = items.flat_map(|item| {

@@ -5,7 +5,7 @@ use std::io::Write;
 use tooltune_agents::flat::{
     FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_tool_row,
 };
-use tooltune_rows::text::{DataFormat, Role, Row, read_rows};
+use tooltune_rows::text::{DataFormat, Role, Row, RowParser, read_rows};
 
 use super::*;
 
@@ -13,7 +13,10 @@ fn row(messages: Value, tools: Value) -> Row {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     writeln!(file, "{}", json!({"messages": messages, "tools": tools})).expect("a line");
     let rows = read_rows(file.path(), DataFormat::Messages).expect("rows");
-    let row = rows.with_unchecked_calls().next().expect("a row");
+    let row = rows
+        .with(RowParser::with_unchecked_calls)
+        .next()
+        .expect("a row");
     Row {
         id: "dev.jsonl:1".to_owned(),
         ..row.expect("a readable row")

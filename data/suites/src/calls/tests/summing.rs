@@ -86,7 +86,7 @@ fn a_table_has_a_line_for_the_run_and_for_each_group() {
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[2].starts_with("| this run | 6 | 33.3 ["), "{table}");
     assert!(
-        lines[3].starts_with("| this run, calls 0 | 2 | 50.0 ["),
+        lines[3].starts_with("| turns of 0 calls | 2 | 50.0 ["),
         "{table}"
     );
     assert!(lines[3].contains("| - | - |"), "{table}");

@@ -1,5 +1,6 @@
 //! Small files of each data set's format, written for these tests.
 
+mod apibank;
 mod e2e;
 mod issues;
 mod totto;

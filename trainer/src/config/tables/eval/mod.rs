@@ -165,15 +165,27 @@ impl EvalConfig {
         tables.fold(self.max_new_tokens, usize::max)
     }
 
-    /// The settings that limit the tokens of answers, such as `eval.max_new_tokens`.
-    pub(crate) fn limits_of_answers() -> Vec<String> {
+    /// The settings that limit the tokens of the answers of suites, such as `eval.max_new_tokens`.
+    pub(crate) fn limits_of_answers(suites: &[Suite]) -> Vec<String> {
+        const COMMON: &str = "eval.max_new_tokens";
         let config = Self::default();
-        let tables = config.suite_tables().into_iter();
-        let own = tables.filter(|one| one.or_default().longest_answer().is_some());
-        let own = own.map(|one| format!("{}.max_new_tokens", one.path()));
-        std::iter::once("eval.max_new_tokens".to_owned())
-            .chain(own)
-            .collect()
+        let tables = config.suite_tables();
+        let own = |suite: &Suite| {
+            let mut tables = tables.iter();
+            let own = tables
+                .find(|one| one.suite == *suite && one.or_default().longest_answer().is_some());
+            own.map_or_else(
+                || COMMON.to_owned(),
+                |one| format!("{}.max_new_tokens", one.path()),
+            )
+        };
+        let mut limits: Vec<String> = suites.iter().map(own).collect();
+        if limits.is_empty() {
+            limits.push(COMMON.to_owned());
+        }
+        limits.sort();
+        limits.dedup();
+        limits
     }
 
     /// The table of a benchmark for agents.

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::eval::by_file::SampleFiles;
 use crate::eval::report_files::json_value;
 use crate::eval::suites::named_means;
-use crate::rows::{eval_trajectories, goat_options};
+use crate::rows::{RowFiles, eval_trajectories, goat_options};
 
 /// Metrics of retrieval that the suite adds to its own.
 const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];
@@ -69,9 +69,10 @@ impl GoatBenchmark {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let trajectories = eval_trajectories(config, &catalogue)?;
         let mut files = SampleFiles::default();
-        for file in &config.data.eval {
-            // A trajectory a line, each of which has been read by now.
-            files.add(file, TextLines::open(file)?.count());
+        for records in RowFiles::evaluation(config).open()? {
+            let file = records.path().to_owned();
+            // Each trajectory has been read by now.
+            files.add(&file, TextLines::of_records(records).count());
         }
         files.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
         let task = |trajectory: &Trajectory| AgentTask {

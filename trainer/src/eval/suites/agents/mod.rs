@@ -443,7 +443,8 @@ impl Calls<'_> {
             result.filter(|_| serving.goes_on(n_made))
         };
         let Some(journal) = journal else {
-            return Ok(call(self.executor));
+            let result = call(self.executor);
+            return self.must_go_on().map(|()| result);
         };
         let called = json!([name, arguments]).to_string();
         let n = self.n_made[asked.loop_index];
@@ -458,6 +459,7 @@ impl Calls<'_> {
         let Some(result) = call(self.executor) else {
             return Ok(None);
         };
+        self.must_go_on()?;
         let kept = Completion {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
@@ -468,6 +470,13 @@ impl Calls<'_> {
         };
         journal.add(&key, &kept)?;
         Ok(Some(result))
+    }
+
+    /// Refuses to go on where the executor cannot.
+    fn must_go_on(&self) -> Result<(), Error> {
+        self.executor
+            .fault()
+            .map_or(Ok(()), |fault| Err(Error::Usage(fault)))
     }
 }
 
@@ -514,7 +523,7 @@ impl Serving<'_> {
 /// What [`Calls::result`] has kept.
 fn result_of(text: &str) -> Option<CallResult> {
     let (output, exception) = serde_json::from_str(text).ok()?;
-    Some(CallResult { output, exception })
+    Some(CallResult::of(output, exception))
 }
 
 /// A loop that waits for a text.

@@ -54,7 +54,7 @@ impl AgentSuite {
         let suite = Suite::of(suite);
         let mut config = opening.config.of_agents(suite);
         if !opening.data.is_empty() {
-            config.data.eval = opening.data.to_vec();
+            config.data.evaluate_on(opening.data.to_vec());
         }
         let benchmark: Box<dyn AgentBenchmark> = Box::new(benchmark(&config)?);
         let goat = goat_config(&config)?;

@@ -17,7 +17,7 @@ use tooltune_suites::slot::{
     DatasetScore, RowScore, SUITE, ScoreError, SlotRow, before_after_rows, markdown_table,
     score_dataset, slot_means,
 };
-use tooltune_suites::{Ceiling, SentenceEncoder};
+use tooltune_suites::{Ceiling, Estimate, SentenceEncoder, slot};
 
 use self::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::{EvalContext, LoadedSuite, Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult};
@@ -30,7 +30,7 @@ use crate::eval::generator::{GenerationRequest, Generator, PromptText};
 use crate::eval::prediction::{Prediction, read_predictions};
 use crate::eval::report_files::{NESTED_FILE, UNSUPPORTED_FILE, json_lines, report_files};
 use crate::eval::saved::{check_ids, excerpt, in_file};
-use crate::rows::{ReadingReport, eval_rows};
+use crate::rows::{ReadingReport, RowFiles, eval_rows};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -104,7 +104,8 @@ impl SlotSuite {
                 let prefix = format!("{}:", file.display());
                 !rows.iter().any(|row| row.id.starts_with(&prefix))
             };
-            let absent = config.data.eval.iter().filter(is_absent);
+            let files = RowFiles::evaluation(config);
+            let absent = files.paths().filter(is_absent);
             remarks.extend(absent.map(|file| {
                 let file = file.display();
                 format!("eval.max_samples = {most} leaves no row of {file}")
@@ -243,10 +244,7 @@ impl SlotSuite {
         if let Some(unsupported) = unsupported {
             files.insert(UNSUPPORTED_FILE.to_string(), json_lines(unsupported)?);
         }
-        let values = metrics
-            .iter()
-            .map(|(name, value)| format!("{name:<32} {value:.4}\n"));
-        let table = values.collect::<String>() + &format!("{:<32} {}", "n", score.n);
+        let table = table(&metrics, &score);
         let ceilings = match self.ceilings.get() {
             Some(ceilings) => ceilings,
             None => {
@@ -410,6 +408,27 @@ fn saved(path: &Path, rows: &[Row]) -> Result<(Vec<Prediction>, Option<String>),
         )
     });
     Ok((predictions, note))
+}
+
+/// The means with their intervals, a line each: the one that chooses checkpoints first.
+fn table(metrics: &Metrics, score: &DatasetScore) -> String {
+    let is_chosen = |name: &String| name == SUITE.default_metric;
+    let chosen = metrics.iter().filter(|(name, _)| is_chosen(name));
+    let others = metrics.iter().filter(|(name, _)| !is_chosen(name));
+    let line = |(name, value): (&String, &f64)| {
+        let key = name.split_once('.').map_or(name.as_str(), |(_, key)| key);
+        let mut columns = slot::Metrics::<Estimate>::NAMES
+            .iter()
+            .zip(score.overall.columns());
+        let interval = columns
+            .find(|(name, _)| **name == key)
+            .map(|(_, value)| value);
+        let interval = interval.map_or_else(String::new, |Estimate { low, high, .. }| {
+            format!(" [{low:.4}, {high:.4}]")
+        });
+        format!("{name:<32} {value:.4}{interval}\n")
+    };
+    chosen.chain(others).map(line).collect::<String>() + &format!("{:<32} {}", "n", score.n)
 }
 
 /// The change of two `metrics.json` of the suite, as a Markdown table.

@@ -1,0 +1,443 @@
+//! A base model with an adapter added to its weights, as one GGUF file.
+//!
+//! Of a GGUF base all metadata stay as they are, but for the chat template that training used and
+//! the format of the numbers. Of a Hugging Face folder they are written from its config, for the
+//! architectures whose files hold its tensors under other names and in another order of rows, and
+//! nothing else. Tensors are read, changed and written one at a time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{check_modules, delta};
+use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
+use crate::atomic::{create_in_parts, write_directory, write_file};
+use crate::error::CheckpointError;
+use crate::families::{DEFAULT_ROPE_THETA, Family};
+use crate::model_files::{GgufVocabulary, ModelFiles, llama3_divisors};
+use crate::weights::gguf::{ARCHITECTURE, GgufFile, ROPE_FREQS};
+use crate::weights::gguf_write::{GgufHeader, padding};
+use crate::weights::{GgufDtype, HostTensor, NewGgufTensor, Weights};
+
+/// What can be chosen of a merged GGUF model.
+#[derive(Debug, Clone, Copy)]
+pub struct GgufMergeOptions<'a> {
+    /// The format of its matrices.
+    pub dtype: GgufDtype,
+    /// What training asked with; it takes the place of the base's.
+    pub chat_template: Option<&'a str>,
+    /// The vocabulary, for a base that is no GGUF file.
+    pub vocabulary: Option<&'a GgufVocabulary>,
+}
+
+/// The metadata that are written anew, whatever the base has.
+const FILE_TYPE: &str = "general.file_type";
+const QUANTIZATION_VERSION: &str = "general.quantization_version";
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// Beginnings of keys that belong to the base's file alone: how it was laid out and quantised.
+const OF_THE_FILE: [&str; 3] = ["general.alignment", "split.", "quantize."];
+
+/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` added, as the new GGUF file
+/// `path`.
+///
+/// Sums are computed in f32 and rounded once. Vectors are written in f32, as llama.cpp wants them.
+///
+/// # Errors
+///
+/// - `path` exists or cannot be written, or a file of the base cannot be read
+/// - modules of the adapter that the base does not have, or factors of other shapes
+/// - a sum that the format cannot hold; its name and element are told
+/// - a base of safetensors whose family is more than names and an order of rows in GGUF, or with a
+///   rotary scaling or an attention window that the architecture has no place for; or without
+///   `vocabulary`
+pub fn save_merged_gguf(
+    path: &Path,
+    base: &Path,
+    adapter: &Adapter,
+    scalings: &Scalings,
+    options: &GgufMergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    let files = ModelFiles::open(base)?;
+    let scaled = scaled_pairs(&adapter.tensors, scalings)?;
+    let by_weight: BTreeMap<String, &(Pair<'_>, f64)> = scaled
+        .iter()
+        .map(|scaled| (format!("{}.weight", scaled.0.module), scaled))
+        .collect();
+    check_modules(&files, &by_weight)?;
+    let gguf_base = GgufBase::from_config(base, &files.config)?;
+    let stored = match files.weights.paths().next() {
+        Some(file) if files.weights.is_gguf() => Some(GgufFile::open(file)?),
+        _ => None,
+    };
+    let model = Model {
+        files: &files,
+        base: gguf_base,
+        stored: stored.as_ref(),
+        by_weight,
+    };
+    let (mut header, tensors) = match &stored {
+        Some(stored) => of_gguf(stored, &model, options)?,
+        None => of_folder(base, &model, options)?,
+    };
+    for tensor in &tensors {
+        let overflow = || CheckpointError::SizeOverflow {
+            path: path.to_owned(),
+            tensor: tensor.new.name().to_owned(),
+            shape: tensor.new.shape().iter().map(|&dim| dim as u64).collect(),
+        };
+        let shape: Vec<u64> = tensor.new.shape().iter().map(|&dim| dim as u64).collect();
+        let n_bytes = tensor.new.n_bytes().ok_or_else(overflow)?;
+        header
+            .place(tensor.new.name(), &shape, tensor.new.gguf_type(), n_bytes)
+            .ok_or_else(overflow)?;
+    }
+    let bytes = header.bytes();
+    let n_bytes = (bytes.len() as u64).saturating_add(header.n_data_bytes());
+    create_in_parts(path, n_bytes, |file| {
+        file.write(&bytes)?;
+        for tensor in &tensors {
+            tensor.new.write(file, model.values(path, tensor)?)?;
+            file.write(padding(tensor.new.n_bytes().unwrap_or_default()))?;
+        }
+        Ok(())
+    })
+}
+
+/// The name of the model within the folder of [`save_ollama`].
+pub const OLLAMA_MODEL: &str = "model.gguf";
+
+/// Writes the folder `dir` that `ollama create` reads: the merged model as [`OLLAMA_MODEL`], and
+/// `files` by their names, such as `Modelfile`; complete or not at all.
+///
+/// # Errors
+///
+/// As [`save_merged_gguf`]; `dir` exists.
+pub fn save_ollama(
+    dir: &Path,
+    base: &Path,
+    (adapter, scalings): (&Adapter, &Scalings),
+    options: &GgufMergeOptions<'_>,
+    files: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), CheckpointError> {
+    write_directory(dir, |staging| {
+        let model = staging.join(OLLAMA_MODEL);
+        save_merged_gguf(&model, base, adapter, scalings, options)?;
+        let mut files = files.iter();
+        files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
+    })
+}
+
+/// What is merged.
+struct Model<'a> {
+    files: &'a ModelFiles,
+    base: GgufBase,
+    /// The base, where it is a GGUF file.
+    stored: Option<&'a GgufFile>,
+    by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
+}
+
+/// One tensor to come.
+struct Planned {
+    new: NewGgufTensor,
+    /// The name in Hugging Face's files, where it has one.
+    name: String,
+    /// What it holds, where no file of the base does.
+    values: Option<Vec<f32>>,
+}
+
+impl Model<'_> {
+    /// The values of a tensor with their rows as llama.cpp has them.
+    fn values(&self, path: &Path, planned: &Planned) -> Result<HostTensor, CheckpointError> {
+        let mut tensor = match (&planned.values, self.stored) {
+            (Some(values), _) => HostTensor {
+                shape: planned.new.shape().to_vec(),
+                values: values.clone(),
+            },
+            (None, Some(stored)) => {
+                let name = planned.new.name();
+                let missing =
+                    || CheckpointError::malformed(stored.metadata.path(), name, "is missing");
+                stored.read_f32(name)?.ok_or_else(missing)?
+            }
+            (None, None) => self.ordered(path, &planned.name)?,
+        };
+        if let Some((pair, scaling)) = self.by_weight.get(&planned.name) {
+            let architecture = self.base.architecture;
+            let order = architecture.row_order(path, pair.module, &pair.b.shape)?;
+            let b = HostTensor {
+                shape: pair.b.shape.clone(),
+                values: order.apply(pair.b.values.clone(), &pair.b.shape),
+            };
+            delta::add(&mut tensor, &Pair { b: &b, ..*pair }, *scaling);
+        }
+        Ok(tensor)
+    }
+
+    /// A tensor of a Hugging Face folder, reordered.
+    fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
+        let HostTensor { shape, values } = self.files.weights.read_f32(name)?;
+        let module = name.rsplit_once('.').map_or(name, |(module, _)| module);
+        let order = self.base.architecture.row_order(path, module, &shape)?;
+        Ok(HostTensor {
+            values: order.apply(values, &shape),
+            shape,
+        })
+    }
+}
+
+/// Header and tensors of a GGUF base, in its order.
+fn of_gguf(
+    stored: &GgufFile,
+    model: &Model<'_>,
+    options: &GgufMergeOptions<'_>,
+) -> Result<(GgufHeader, Vec<Planned>), CheckpointError> {
+    let mut header = GgufHeader::default();
+    let is_of_the_file = |key: &str| OF_THE_FILE.iter().any(|start| key.starts_with(start));
+    for entry in stored.raw_entries() {
+        let (key, bytes) = entry?;
+        let is_new = [FILE_TYPE, QUANTIZATION_VERSION].contains(&key)
+            || (key == TEMPLATE && options.chat_template.is_some());
+        if !is_new && !is_of_the_file(key) {
+            header.raw(&bytes);
+        }
+    }
+    write_choices(&mut header, options);
+    let family = model.base.architecture.family();
+    let tensors = stored.tensor_names().map(|name| Planned {
+        new: options
+            .dtype
+            .tensor(name, stored.shape(name).unwrap_or_default()),
+        name: family.hugging_face_tensor(name),
+        values: None,
+    });
+    let tensors = tensors.collect();
+    Ok((header, tensors))
+}
+
+/// What is written of the options.
+fn write_choices(header: &mut GgufHeader, options: &GgufMergeOptions<'_>) {
+    header.u32(FILE_TYPE, options.dtype.file_type());
+    if options.dtype == GgufDtype::Q8_0 {
+        // ggml-org/ggml, `include/ggml.h`, `GGML_QNT_VERSION`.
+        header.u32(QUANTIZATION_VERSION, 2);
+    }
+    if let Some(template) = options.chat_template {
+        header.text(TEMPLATE, template);
+    }
+}
+
+/// Header and tensors of a Hugging Face folder.
+///
+/// # Source
+///
+/// ggml-org/llama.cpp, `convert_hf_to_gguf.py`, `TextModel.set_gguf_parameters`.
+fn of_folder(
+    base: &Path,
+    model: &Model<'_>,
+    options: &GgufMergeOptions<'_>,
+) -> Result<(GgufHeader, Vec<Planned>), CheckpointError> {
+    let config = Config {
+        path: base,
+        fields: &model.files.config,
+    };
+    let family = model.base.architecture.family();
+    if !family.gguf.written_from_config {
+        return Err(config.refused(format!("a GGUF file of a {} folder", family.model_type)));
+    }
+    let Some(vocabulary) = options.vocabulary else {
+        return Err(config.refused("a GGUF file without a vocabulary".to_owned()));
+    };
+    let mut header = GgufHeader::default();
+    header.text(ARCHITECTURE, family.gguf.architecture);
+    header.text("general.type", "model");
+    let head_dim = write_sizes(&mut header, &config, family)?;
+    let divisors = write_rotation(&mut header, &config, family, head_dim)?;
+    write_vocabulary(&mut header, vocabulary, &model.files.eos_token_ids);
+    let template = options
+        .chat_template
+        .or(model.files.chat_template.as_deref());
+    let options = &GgufMergeOptions {
+        chat_template: template,
+        ..*options
+    };
+    write_choices(&mut header, options);
+    let mut tensors = Vec::new();
+    if let Some(divisors) = divisors {
+        tensors.push(Planned {
+            new: options.dtype.tensor(ROPE_FREQS, &[divisors.len()]),
+            name: ROPE_FREQS.to_owned(),
+            values: Some(divisors),
+        });
+    }
+    tensors.extend(renamed(&model.files.weights, model, options)?);
+    Ok((header, tensors))
+}
+
+/// The tensors of a folder under their GGUF names.
+fn renamed(
+    weights: &Weights,
+    model: &Model<'_>,
+    options: &GgufMergeOptions<'_>,
+) -> Result<Vec<Planned>, CheckpointError> {
+    let family = model.base.architecture.family();
+    let (mut tensors, mut unnamed) = (Vec::new(), Vec::new());
+    for name in weights.names() {
+        let (module, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+        if module == "lm_head" && model.base.tied_head {
+            continue;
+        }
+        match family.gguf_module(module) {
+            Some(gguf) => tensors.push(Planned {
+                new: options.dtype.tensor(
+                    &format!("{gguf}.{kind}"),
+                    weights.shape(name).unwrap_or_default(),
+                ),
+                name: name.to_owned(),
+                values: None,
+            }),
+            None => unnamed.push(name.to_owned()),
+        }
+    }
+    if unnamed.is_empty() {
+        return Ok(tensors);
+    }
+    Err(CheckpointError::UnmatchedModules {
+        path: weights.origin().to_owned(),
+        modules: unnamed,
+        fix: "these tensors have no name in GGUF; export --to merged and convert the folder with \
+              llama.cpp",
+    })
+}
+
+/// A `config.json` about to be said in GGUF's keys.
+struct Config<'a> {
+    path: &'a Path,
+    fields: &'a Value,
+}
+
+impl Config<'_> {
+    fn size(&self, key: &str) -> Result<u32, CheckpointError> {
+        let size = self.fields[key]
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok());
+        size.ok_or_else(|| CheckpointError::field(self.path, key, "must be a whole number"))
+    }
+
+    fn refused(&self, feature: String) -> CheckpointError {
+        CheckpointError::Unsupported {
+            path: self.path.to_owned(),
+            feature,
+            fix: "export --to merged and convert that folder with llama.cpp's \
+                  convert_hf_to_gguf.py, or take a GGUF file as the base",
+        }
+    }
+}
+
+/// Writes sizes and norm; the size of a head.
+fn write_sizes(
+    header: &mut GgufHeader,
+    config: &Config<'_>,
+    family: &Family,
+) -> Result<u32, CheckpointError> {
+    let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
+    let hidden = config.size("hidden_size")?;
+    let n_heads = config.size("num_attention_heads")?;
+    let n_key_value = match (
+        &config.fields["num_key_value_heads"],
+        family.config.absent_key_value_heads,
+    ) {
+        (Value::Null, Some(n)) if config.fields.get("num_key_value_heads").is_none() => n as u32,
+        (Value::Null, _) => n_heads,
+        _ => config.size("num_key_value_heads")?,
+    };
+    let head_dim = match (&config.fields["head_dim"], family.config.absent_head_dim) {
+        (Value::Null, Some(size)) if config.fields.get("head_dim").is_none() => size as u32,
+        (Value::Null, _) => hidden / n_heads.max(1),
+        _ => config.size("head_dim")?,
+    };
+    for (name, value) in [
+        ("block_count", config.size("num_hidden_layers")?),
+        ("context_length", config.size("max_position_embeddings")?),
+        ("embedding_length", hidden),
+        ("feed_forward_length", config.size("intermediate_size")?),
+        ("attention.head_count", n_heads),
+        ("attention.head_count_kv", n_key_value),
+        ("attention.key_length", head_dim),
+        ("attention.value_length", head_dim),
+        ("rope.dimension_count", head_dim),
+        ("vocab_size", config.size("vocab_size")?),
+    ] {
+        header.u32(&key(name), value);
+    }
+    let epsilon = config.fields["rms_norm_eps"].as_f64();
+    let epsilon = epsilon
+        .ok_or_else(|| CheckpointError::field(config.path, "rms_norm_eps", "must be a number"))?;
+    header.f32(&key("attention.layer_norm_rms_epsilon"), epsilon as f32);
+    Ok(head_dim)
+}
+
+/// Writes how queries and keys are turned; the divisors that are a tensor of their own.
+fn write_rotation(
+    header: &mut GgufHeader,
+    config: &Config<'_>,
+    family: &Family,
+    head_dim: u32,
+) -> Result<Option<Vec<f32>>, CheckpointError> {
+    let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
+    let theta = config.fields["rope_theta"]
+        .as_f64()
+        .unwrap_or(DEFAULT_ROPE_THETA);
+    header.f32(&key("rope.freq_base"), theta as f32);
+    let window = &config.fields["sliding_window"];
+    if !window.is_null() && config.fields["use_sliding_window"] != false {
+        return Err(config.refused(format!("a GGUF file with sliding_window = {window}")));
+    }
+    let scaling = &config.fields["rope_scaling"];
+    match scaling["rope_type"].as_str() {
+        None => Ok(None),
+        Some("llama3") => {
+            let divisors = llama3_divisors(scaling, theta, head_dim.into());
+            let refused = || config.refused(format!("a GGUF file with rope_scaling = {scaling}"));
+            Ok(Some(divisors.ok_or_else(refused)?))
+        }
+        Some("linear") => {
+            header.text(&key("rope.scaling.type"), "linear");
+            let factor = scaling["factor"].as_f64().unwrap_or(1.0);
+            header.f32(&key("rope.scaling.factor"), factor as f32);
+            Ok(None)
+        }
+        Some(_) => Err(config.refused(format!("a GGUF file with rope_scaling = {scaling}"))),
+    }
+}
+
+fn write_vocabulary(header: &mut GgufHeader, vocabulary: &GgufVocabulary, stop_ids: &[u32]) {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    header.text(&key("model"), &vocabulary.model);
+    header.text(&key("pre"), &vocabulary.pre);
+    header.texts(&key("tokens"), &vocabulary.tokens);
+    header.i32s(&key("token_type"), &vocabulary.token_types);
+    if !vocabulary.scores.is_empty() {
+        header.f32s(&key("scores"), &vocabulary.scores);
+    }
+    if !vocabulary.merges.is_empty() {
+        header.texts(&key("merges"), &vocabulary.merges);
+    }
+    let eos = vocabulary.eos_token_id.or(stop_ids.first().copied());
+    let other_stop = stop_ids.iter().copied().find(|id| Some(*id) != eos);
+    for (role, id) in [
+        ("bos", vocabulary.bos_token_id),
+        ("eos", eos),
+        ("eot", other_stop),
+        ("padding", vocabulary.pad_token_id),
+        ("unknown", vocabulary.unk_token_id),
+    ] {
+        if let Some(id) = id {
+            header.u32(&key(&format!("{role}_token_id")), id);
+        }
+    }
+    if let Some(add_bos) = vocabulary.add_bos {
+        header.bool(&key("add_bos_token"), add_bos);
+    }
+}

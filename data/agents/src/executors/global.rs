@@ -1,0 +1,277 @@
+//! Two functions that go with the APIs of every domain: `global/compare` says how near two numbers
+//! are to each other, `global/difference` which of them is greater.
+//!
+//! The paper names them and what they decide; parameters, outputs and descriptions are ours.
+//!
+//! # Source
+//!
+//! GOAT, appendix D.
+
+use serde_json::{Map, Value, json};
+use tooltune_rows::tools::{ApiCatalogue, ApiDocument, ApiParameter, ToolsError};
+
+use super::{CallResult, Executor};
+
+const TOOL: &str = "global";
+const COMPARE: &str = "compare";
+const DIFFERENCE: &str = "difference";
+const FIRST: &str = "first";
+const SECOND: &str = "second";
+
+/// Results are rounded to so many parts of one, so that 0.3 - 0.1 is 0.2.
+const PARTS: f64 = 1e6;
+/// Whole numbers below this are exact, and written without a point.
+const EXACT: f64 = 9e15;
+
+/// The documents of the global functions.
+pub fn global_functions() -> Vec<ApiDocument> {
+    let document = |name: &str, does: &str, returns: &str| ApiDocument {
+        category_name: "Global".to_owned(),
+        api_description: does.to_owned(),
+        required_parameters: vec![parameter(FIRST), parameter(SECOND)],
+        output_description: returns.to_owned(),
+        ..ApiDocument::new(TOOL, name)
+    };
+    vec![
+        document(
+            COMPARE,
+            "Says how near two numbers of the same kind are to each other.",
+            "The distance between the numbers, and their similarity from 0 to 1, which is 1 where \
+             they are equal.",
+        ),
+        document(
+            DIFFERENCE,
+            "Says which of two numbers of the same kind is greater.",
+            "Whether the first or the second number is greater, or neither, the greater number, and \
+             by how much it is greater.",
+        ),
+    ]
+}
+
+fn parameter(which: &str) -> ApiParameter {
+    ApiParameter {
+        kind: "NUMBER".to_owned(),
+        description: format!(
+            "The {which} number, such as a price, a rating, a count, a year or a duration that \
+             another API returned."
+        ),
+        ..ApiParameter::new(which)
+    }
+}
+
+/// The documents without the global functions, and whether there were some.
+///
+/// # Errors
+///
+/// As [`ApiCatalogue::new`].
+pub fn without_global_functions(
+    catalogue: &ApiCatalogue,
+) -> Result<(ApiCatalogue, bool), ToolsError> {
+    let ours = global_functions();
+    let others: Vec<ApiDocument> = catalogue
+        .iter()
+        .filter(|document| !ours.contains(document))
+        .cloned()
+        .collect();
+    let has_some = others.len() < catalogue.len();
+    Ok((ApiCatalogue::new(others)?, has_some))
+}
+
+/// An executor that answers the global functions, too.
+pub struct WithGlobalFunctions {
+    others: Box<dyn Executor>,
+}
+
+impl std::fmt::Debug for WithGlobalFunctions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WithGlobalFunctions")
+            .finish_non_exhaustive()
+    }
+}
+
+impl WithGlobalFunctions {
+    /// Answers the global functions, and lets `others` answer all else.
+    pub fn over(others: Box<dyn Executor>) -> Self {
+        Self { others }
+    }
+}
+
+impl Executor for WithGlobalFunctions {
+    fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
+        let function = name.trim().strip_prefix(TOOL);
+        let compute = match function.and_then(|rest| rest.strip_prefix('/')) {
+            Some(COMPARE) => compare,
+            Some(DIFFERENCE) => difference,
+            _ => return self.others.call(name, arguments),
+        };
+        let numbers =
+            number(arguments, FIRST).and_then(|first| Ok((first, number(arguments, SECOND)?)));
+        match numbers {
+            Ok((first, second)) => CallResult::success(compute(first, second)),
+            Err(reason) => CallResult::failure(reason),
+        }
+    }
+}
+
+/// A number, or a text that is one: outputs of APIs have both.
+fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
+    let value = arguments.get(name).unwrap_or(&Value::Null);
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number
+        .filter(|number| number.is_finite())
+        .ok_or_else(|| format!("{name} is {value}; give a number"))
+}
+
+fn compare(first: f64, second: f64) -> Value {
+    let greatest = first.abs().max(second.abs());
+    let distance = (first - second).abs();
+    let similarity = if greatest == 0.0 {
+        1.0
+    } else {
+        (1.0 - distance / greatest).max(0.0)
+    };
+    json!({"distance": written(distance), "similarity": written(similarity)})
+}
+
+fn difference(first: f64, second: f64) -> Value {
+    let greater = if first > second {
+        FIRST
+    } else if second > first {
+        SECOND
+    } else {
+        "neither"
+    };
+    json!({
+        "greater": greater,
+        "value": written(first.max(second)),
+        "by": written((first - second).abs()),
+    })
+}
+
+/// A number without the rests of its computation.
+fn written(number: f64) -> Value {
+    let rounded = (number * PARTS).round() / PARTS;
+    if rounded.fract() == 0.0 && rounded.abs() < EXACT {
+        json!(rounded as i64)
+    } else if rounded.is_finite() {
+        json!(rounded)
+    } else {
+        json!(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Executor for Nothing {
+        fn call(&mut self, name: &str, _: &Map<String, Value>) -> CallResult {
+            CallResult::failure(format!("no {name}"))
+        }
+    }
+
+    fn answer(name: &str, arguments: Value) -> CallResult {
+        let arguments = arguments.as_object().expect("an object");
+        WithGlobalFunctions::over(Box::new(Nothing)).call(name, arguments)
+    }
+
+    #[test]
+    fn numbers_are_near_and_one_is_greater() {
+        for (name, first, second, expected) in [
+            (
+                COMPARE,
+                json!(10),
+                json!(8),
+                json!({"distance": 2, "similarity": 0.8}),
+            ),
+            (
+                COMPARE,
+                json!(0),
+                json!(0.0),
+                json!({"distance": 0, "similarity": 1}),
+            ),
+            (
+                COMPARE,
+                json!(-5),
+                json!(5),
+                json!({"distance": 10, "similarity": 0}),
+            ),
+            (
+                DIFFERENCE,
+                json!(0.3),
+                json!("0.1"),
+                json!({"greater": "first", "value": 0.3, "by": 0.2}),
+            ),
+            (
+                DIFFERENCE,
+                json!(1),
+                json!(7),
+                json!({"greater": "second", "value": 7, "by": 6}),
+            ),
+            (
+                DIFFERENCE,
+                json!(4),
+                json!(4),
+                json!({"greater": "neither", "value": 4, "by": 0}),
+            ),
+        ] {
+            let result = answer(
+                &format!("{TOOL}/{name}"),
+                json!({"first": first, "second": second}),
+            );
+            assert_eq!(result, CallResult::success(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_said_and_other_names_are_for_the_other_executor() {
+        for (name, arguments, expected) in [
+            ("global/compare", json!({"first": 1}), "second is null"),
+            (
+                "global/compare",
+                json!({"first": "x", "second": 1}),
+                "first is \"x\"",
+            ),
+            (
+                "global/compare",
+                json!({"first": "inf", "second": 1}),
+                "give a number",
+            ),
+            ("global/other", json!({}), "no global/other"),
+            ("globals", json!({}), "no globals"),
+        ] {
+            let message = answer(name, arguments).exception.expect(expected);
+            assert!(message.contains(expected), "{message}");
+        }
+        let largest = json!({"first": f64::MAX, "second": f64::MIN});
+        assert!(answer("global/difference", largest).exception.is_none());
+    }
+
+    #[test]
+    fn the_documents_take_what_the_functions_take() {
+        let catalogue = ApiCatalogue::new(global_functions()).expect("two names");
+        for document in &catalogue {
+            let arguments = json!({"first": 1, "second": 2});
+            let arguments = arguments.as_object().expect("an object");
+            document
+                .check_arguments(arguments, "arguments")
+                .expect("names");
+            document
+                .check_values(arguments, "arguments")
+                .expect("types");
+            assert!(
+                answer(&document.call_name(), json!(arguments))
+                    .exception
+                    .is_none()
+            );
+        }
+        let (others, has_some) = without_global_functions(&catalogue).expect("documents");
+        assert!(others.is_empty() && has_some);
+    }
+}

@@ -1,0 +1,447 @@
+//! Examples on disk: written once in their order, read in any.
+//!
+//! Two files: the examples end to end, and an index with an entry of one length for each. Memory holds
+//! one example and, of each, its length in tokens, which the order of a run needs. Token ids are
+//! variable-length integers and weights are runs, so that an example has some two bytes a token.
+//! Every example has a checksum: a page that the disk lost is an error, not another example.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::text::TokenizedExample;
+
+/// Bytes of an entry: where an example begins, its bytes, tokens, learned tokens and checksum.
+const ENTRY_BYTES: usize = 24;
+
+/// What is wrong with examples on disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExamplesError {
+    /// A file cannot be read.
+    #[error("{}: cannot read prepared examples: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file is not as it was written.
+    #[error(
+        "{}: prepared example {number} (from 0) is damaged; `tooltune data cache --purge` removes what \
+         is prepared, and the next run prepares it again",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The example.
+        number: usize,
+    },
+}
+
+/// Writes examples, one after the other.
+#[derive(Debug)]
+pub struct ExampleWriter<E: Write, I: Write> {
+    examples: BufWriter<E>,
+    index: BufWriter<I>,
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+impl<E: Write, I: Write> ExampleWriter<E, I> {
+    /// Into two files that are empty.
+    pub fn new(examples: E, index: I) -> Self {
+        Self {
+            examples: BufWriter::with_capacity(1 << 18, examples),
+            index: BufWriter::with_capacity(1 << 16, index),
+            offset: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Writes a further example.
+    ///
+    /// # Errors
+    ///
+    /// - a file cannot be written
+    pub fn push(&mut self, example: &TokenizedExample) -> io::Result<()> {
+        self.buffer.clear();
+        encode(example, &mut self.buffer);
+        self.examples.write_all(&self.buffer)?;
+        let number = |n: usize| u32::try_from(n).map_err(io::Error::other);
+        self.index.write_all(&self.offset.to_le_bytes())?;
+        for n in [
+            number(self.buffer.len())?,
+            number(example.input_ids.len())?,
+            number(example.n_trained_tokens())?,
+            crc32c::crc32c(&self.buffer),
+        ] {
+            self.index.write_all(&n.to_le_bytes())?;
+        }
+        self.offset += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Ends the files.
+    ///
+    /// # Errors
+    ///
+    /// - a file cannot be written
+    pub fn finish(mut self) -> io::Result<()> {
+        self.examples.flush()?;
+        self.index.flush()
+    }
+}
+
+/// An example's lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExampleLength {
+    /// Its tokens.
+    pub n_tokens: u32,
+    /// Those that are learned.
+    pub n_trained_tokens: u32,
+}
+
+impl ExampleLength {
+    fn of(example: &TokenizedExample) -> Option<Self> {
+        Some(Self {
+            n_tokens: u32::try_from(example.input_ids.len()).ok()?,
+            n_trained_tokens: u32::try_from(example.n_trained_tokens()).ok()?,
+        })
+    }
+}
+
+/// Examples on disk.
+#[derive(Debug)]
+pub struct Examples {
+    path: PathBuf,
+    examples: File,
+    index: File,
+    lengths: Vec<ExampleLength>,
+}
+
+impl Examples {
+    /// Opens two files of an [`ExampleWriter`]; `path` is what errors call them.
+    ///
+    /// # Errors
+    ///
+    /// - a file cannot be read, or is not whole
+    pub fn open(path: &Path, examples: File, index: File) -> Result<Self, ExamplesError> {
+        let unreadable = |error| ExamplesError::Unreadable {
+            path: path.to_owned(),
+            error,
+        };
+        let n_bytes = examples.metadata().map_err(unreadable)?.len();
+        let index_bytes = index.metadata().map_err(unreadable)?.len();
+        let n_examples = usize::try_from(index_bytes).unwrap_or_default() / ENTRY_BYTES;
+        let mut lengths = Vec::with_capacity(n_examples);
+        let mut reader = BufReader::with_capacity(1 << 16, index);
+        let mut bytes = [0; ENTRY_BYTES];
+        let mut end = 0;
+        for number in 0..n_examples {
+            reader.read_exact(&mut bytes).map_err(unreadable)?;
+            let entry = Entry::of(&bytes);
+            if entry.offset != end {
+                let path = path.to_owned();
+                return Err(ExamplesError::Damaged { path, number });
+            }
+            end += u64::from(entry.n_bytes);
+            lengths.push(entry.length);
+        }
+        if end != n_bytes || !index_bytes.is_multiple_of(ENTRY_BYTES as u64) {
+            let (path, number) = (path.to_owned(), n_examples);
+            return Err(ExamplesError::Damaged { path, number });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            examples,
+            index: reader.into_inner(),
+            lengths,
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// The lengths of all, in their order.
+    pub fn lengths(&self) -> &[ExampleLength] {
+        &self.lengths
+    }
+
+    /// The longest one's tokens; 0 without any.
+    pub fn longest(&self) -> usize {
+        let lengths = self.lengths.iter().map(|length| length.n_tokens as usize);
+        lengths.max().unwrap_or_default()
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// - it cannot be read, or is not as it was written
+    pub fn get(&self, number: usize) -> Result<TokenizedExample, ExamplesError> {
+        let unreadable = |error| ExamplesError::Unreadable {
+            path: self.path.clone(),
+            error,
+        };
+        let damaged = || ExamplesError::Damaged {
+            path: self.path.clone(),
+            number,
+        };
+        let mut bytes = [0; ENTRY_BYTES];
+        let place = number as u64 * ENTRY_BYTES as u64;
+        read_exact_at(&self.index, place, &mut bytes).map_err(unreadable)?;
+        let entry = Entry::of(&bytes);
+        if self.lengths.get(number) != Some(&entry.length) {
+            return Err(damaged());
+        }
+        // No more than the file has, whatever the entry says.
+        let end = entry.offset.saturating_add(u64::from(entry.n_bytes));
+        if end > self.examples.metadata().map_err(unreadable)?.len() {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; entry.n_bytes as usize];
+        read_exact_at(&self.examples, entry.offset, &mut bytes).map_err(unreadable)?;
+        if crc32c::crc32c(&bytes) != entry.checksum {
+            return Err(damaged());
+        }
+        decode(&bytes)
+            .filter(|example| ExampleLength::of(example) == Some(entry.length))
+            .ok_or_else(damaged)
+    }
+
+    /// The id of one, for errors that name it.
+    pub fn id(&self, number: usize) -> String {
+        let example = self.get(number);
+        example.map_or_else(
+            |_| format!("number {number} (from 0)"),
+            |example| example.id,
+        )
+    }
+}
+
+struct Entry {
+    offset: u64,
+    n_bytes: u32,
+    length: ExampleLength,
+    checksum: u32,
+}
+
+impl Entry {
+    fn of(bytes: &[u8; ENTRY_BYTES]) -> Self {
+        let number = |at: usize| {
+            let mut part = [0; 4];
+            part.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_le_bytes(part)
+        };
+        Self {
+            offset: u64::from(number(0)) | (u64::from(number(4)) << 32),
+            n_bytes: number(8),
+            length: ExampleLength {
+                n_tokens: number(12),
+                n_trained_tokens: number(16),
+            },
+            checksum: number(20),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                buffer = &mut buffer[n..];
+                offset += n as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn encode(example: &TokenizedExample, bytes: &mut Vec<u8>) {
+    put(bytes, example.id.len() as u64);
+    bytes.extend_from_slice(example.id.as_bytes());
+    put(bytes, example.input_ids.len() as u64);
+    for &id in &example.input_ids {
+        put(bytes, u64::from(id));
+    }
+    // Equal bits, so that every weight comes back as it was.
+    for run in example
+        .loss_weights
+        .chunk_by(|a, b| a.to_bits() == b.to_bits())
+    {
+        put(bytes, run.len() as u64);
+        bytes.extend_from_slice(&run[0].to_le_bytes());
+    }
+}
+
+fn decode(mut bytes: &[u8]) -> Option<TokenizedExample> {
+    let bytes = &mut bytes;
+    let n_id = usize::try_from(take(bytes)?).ok()?;
+    let id = String::from_utf8(bytes.split_off(..n_id)?.to_vec()).ok()?;
+    let n_tokens = usize::try_from(take(bytes)?).ok()?;
+    let mut input_ids = Vec::with_capacity(n_tokens.min(bytes.len()));
+    for _ in 0..n_tokens {
+        input_ids.push(u32::try_from(take(bytes)?).ok()?);
+    }
+    let mut loss_weights = Vec::with_capacity(input_ids.len());
+    while !bytes.is_empty() {
+        let n = usize::try_from(take(bytes)?).ok()?;
+        let weight = f32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?);
+        if n > n_tokens - loss_weights.len() {
+            return None;
+        }
+        loss_weights.resize(loss_weights.len() + n, weight);
+    }
+    (loss_weights.len() == n_tokens).then_some(TokenizedExample {
+        id,
+        input_ids,
+        loss_weights,
+    })
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number as u8) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn example(number: usize) -> TokenizedExample {
+        TokenizedExample {
+            id: format!("rows.jsonl:{number}"),
+            input_ids: (0..number as u32 * 3).map(|id| id * 977).collect(),
+            loss_weights: (0..number * 3).map(|t| (t / 4) as f32 * 0.5).collect(),
+        }
+    }
+
+    fn written(dir: &Path, examples: &[TokenizedExample]) {
+        let file = |name: &str| File::create(dir.join(name)).expect("a file");
+        let mut writer = ExampleWriter::new(file("examples"), file("index"));
+        for example in examples {
+            writer.push(example).expect("written");
+        }
+        writer.finish().expect("written");
+    }
+
+    fn open(dir: &Path) -> Result<Examples, ExamplesError> {
+        let file = |name: &str| File::open(dir.join(name)).expect("a file");
+        Examples::open(dir, file("examples"), file("index"))
+    }
+
+    #[test]
+    fn examples_come_back_as_they_were_in_any_order() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let all: Vec<_> = (1..40).map(example).collect();
+        written(dir.path(), &all);
+        let examples = open(dir.path()).expect("opens");
+        assert_eq!((examples.len(), examples.longest()), (39, 117));
+        for number in (0..39).rev() {
+            let length = examples.lengths()[number];
+            assert_eq!(length.n_tokens as usize, all[number].input_ids.len());
+            let n_trained = all[number].n_trained_tokens();
+            assert_eq!(length.n_trained_tokens as usize, n_trained);
+            assert_eq!(examples.get(number).expect("reads"), all[number]);
+        }
+        assert_eq!(examples.id(2), "rows.jsonl:3");
+    }
+
+    #[test]
+    fn no_damage_gives_another_example() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let all: Vec<_> = (1..4).map(example).collect();
+        written(dir.path(), &all);
+        for name in ["examples", "index"] {
+            let path = dir.path().join(name);
+            let whole = fs::read(&path).expect("read");
+            for at in 0..whole.len() {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 0x41;
+                fs::write(&path, &damaged).expect("written");
+                let Ok(examples) = open(dir.path()) else {
+                    continue;
+                };
+                let read = (0..3).map(|number| examples.get(number));
+                let read: Vec<_> = read.collect();
+                let is_told = read.iter().any(Result::is_err);
+                assert!(is_told, "{name}, byte {at}: {read:?}");
+                let good = read.iter().zip(&all);
+                assert!(
+                    good.into_iter()
+                        .all(|(read, right)| { read.as_ref().map_or(true, |read| read == right) })
+                );
+            }
+            for length in 0..whole.len() {
+                fs::write(&path, &whole[..length]).expect("written");
+                let error = open(dir.path()).expect_err("cut").to_string();
+                assert!(
+                    error.contains("is damaged; `tooltune data cache"),
+                    "{error}"
+                );
+            }
+            fs::write(&path, &whole).expect("written");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_example_comes_back(
+            id in ".*",
+            tokens in prop::collection::vec((any::<u32>(), any::<u32>()), 0..50),
+        ) {
+            let (input_ids, bits): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
+            let loss_weights = bits.into_iter().map(f32::from_bits).collect();
+            let example = TokenizedExample { id, input_ids, loss_weights };
+            let mut bytes = Vec::new();
+            encode(&example, &mut bytes);
+            let back = decode(&bytes).expect("an example");
+            let bits = |example: &TokenizedExample| -> Vec<u32> {
+                example.loss_weights.iter().map(|weight| weight.to_bits()).collect()
+            };
+            prop_assert_eq!(bits(&back), bits(&example));
+            prop_assert_eq!((back.id, back.input_ids), (example.id, example.input_ids));
+        }
+
+        #[test]
+        fn no_bytes_make_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Prepares the same rows with tooltune and with TRL and writes benchmarks/preprocess.md; started by scripts/bench/preprocess.
+
+Rows are prompts and completions of synthetic SLOT rows, in one Parquet file of each size; both sides read the file, render the
+model's chat template, tokenize, mask the prompt, and keep the result on disk. A time is that of the whole process: tooltune plans
+one step of a run, TRL makes its trainer, with a model of a few thousand weights; what both need for one row is measured first and
+taken off. Sides alternate, and medians count.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from machine import ROOT, environment, package_versions, report_head, run_process, say, shown_arguments, versions
+
+DIR = Path("runs/bench-preprocess")
+MODEL = "models/smollm2-135m-instruct.gguf"
+
+
+class Bench:
+    """Files of rows, and what both sides made of them."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        shutil.rmtree(ROOT / DIR, ignore_errors=True)
+        (ROOT / DIR).mkdir(parents=True)
+        os.environ["TOOLTUNE_CACHE"] = str(ROOT / DIR / "cache")
+        base = ["data", "synth", "slot", "--split", "train", "--rows", str(arguments.distinct), "--output", str(DIR / "slot.jsonl")]
+        self.tooltune(base, "synth.log")
+        rows = [json.loads(line) for line in (ROOT / DIR / "slot.jsonl").read_text(encoding="utf-8").splitlines()]
+        self.rows = [self.chat(row) for row in rows]
+
+    @staticmethod
+    def chat(row: dict) -> tuple:
+        asked = f"{row['input_text']}\n\nSchema: {json.dumps(row['json_schema'])}"
+        return asked, json.dumps(row["gold"], ensure_ascii=False)
+
+    def file(self, n: int) -> Path:
+        """A Parquet file of so many rows, of which none is like another: each begins with its number."""
+        path, lines = DIR / f"{n}.parquet", DIR / f"{n}.jsonl"
+        if not (ROOT / path).exists():
+            with (ROOT / lines).open("w", encoding="utf-8") as out:
+                for i in range(n):
+                    asked, answer = self.rows[i % len(self.rows)]
+                    prompt = [{"role": "user", "content": f"{i}. {asked}"}]
+                    row = {"prompt": prompt, "completion": [{"role": "assistant", "content": answer}]}
+                    out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self.tooltune(["data", "convert", str(lines), "--output", str(path)], "convert.log")
+            (ROOT / lines).unlink()
+        return path
+
+    def tooltune(self, words: list, log: str) -> tuple:
+        begun = time.perf_counter()
+        rss = run_process([self.arguments.tooltune, *words], self.arguments.threads, "", ROOT / DIR / log)
+        return time.perf_counter() - begun, rss
+
+    def ours(self, n: int, is_first: bool) -> tuple:
+        if is_first:
+            shutil.rmtree(ROOT / DIR / "cache", ignore_errors=True)
+        path = self.file(n)
+        config = ROOT / DIR / "config.toml"
+        config.write_text(
+            f'[model]\nmodel_name_or_path = "{MODEL}"\n[lora]\nr = 8\n[data]\ntrain = ["{path}"]\nmax_length = 2048\n'
+            f'[train]\noutput_dir = "{DIR}/run"\nmax_steps = 1\nper_device_train_batch_size = 1\n[eval]\neval_strategy = "no"\n',
+            encoding="utf-8",
+        )
+        words = ["plan", str(DIR / "config.toml"), "--format", "json", "--threads", str(self.arguments.threads)]
+        seconds, rss = self.tooltune(words, "ours.log")
+        log = (ROOT / DIR / "ours.log").read_text(encoding="utf-8")
+        said = json.loads(log[log.index("{"):])
+        if said["data"]["examples"] != n:
+            raise SystemExit(f"tooltune made {said['data']['examples']} examples of {n} rows")
+        return seconds, rss
+
+    def peer(self, n: int) -> tuple:
+        path, log = self.file(n), ROOT / DIR / "peer.log"
+        cache = ROOT / DIR / "hf"
+        shutil.rmtree(cache, ignore_errors=True)
+        command = [self.arguments.python, "-W", "ignore", "scripts/bench/preprocess_peer.py", "--model", MODEL, "--rows", str(path),
+                   "--cache", str(cache), "--processes", str(self.arguments.threads)]
+        os.environ["PYTHONPATH"] = str(ROOT / self.arguments.packages)
+        begun = time.perf_counter()
+        run_process(command, self.arguments.threads, "", log)
+        seconds = time.perf_counter() - begun
+        said = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        if said["examples"] != n:
+            raise SystemExit(f"TRL made {said['examples']} examples of {n} rows")
+        return seconds, said["rss"]
+
+    def cell(self, side: str, n: int, runs: list, of_one: float) -> str:
+        seconds = statistics.median(seconds for seconds, _ in runs)
+        rss = max(rss for _, rss in runs) / (1 << 20)
+        rate = n / max(seconds - of_one, 1e-9)
+        return f"| {side} | {n:,} | {seconds:.1f} | {rate:,.0f} | {rss:,.0f} |"
+
+    def measured(self) -> list:
+        arguments = self.arguments
+        say("one row")
+        ours_of_one = min(self.ours(1, True)[0] for _ in range(2))
+        lines = []
+        n = arguments.rows
+        peer_of_one = self.peer(1)[0]
+        ours, again, peer = [], [], []
+        for number in range(arguments.rounds):
+            say(f"{n} rows, round {number + 1}")
+            ours.append(self.ours(n, True))
+            again.append(self.ours(n, False))
+            peer.append(self.peer(n))
+        lines += [
+            self.cell("tooltune", n, ours, ours_of_one),
+            self.cell("datasets, TRL", n, peer, peer_of_one),
+            self.cell("tooltune, a second start", n, again, 0.0),
+        ]
+        for size in arguments.sizes:
+            say(f"{size} rows")
+            lines.append(self.cell("tooltune", size, [self.ours(size, True)], ours_of_one))
+            lines.append(self.cell("tooltune, a second start", size, [self.ours(size, False)], 0.0))
+        lines += ["", f"One row takes tooltune {ours_of_one:.1f} s and TRL {peer_of_one:.1f} s."]
+        return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--tooltune", "--python", "--packages"):
+        parser.add_argument(name, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--rows", type=int, default=100_000, help="rows that both sides prepare (100000)")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 1_000_000, 10_000_000], help="further sizes of ours alone")
+    parser.add_argument("--distinct", type=int, default=5_000, help="texts that rows are made of (5000)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--output", default="benchmarks/preprocess.md")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    bench = Bench(arguments)
+    lines = bench.measured()
+    os.environ["PYTHONPATH"] = str(ROOT / arguments.packages)
+    packages = f"{versions(arguments.python, 'torch transformers')}; {package_versions(arguments.python, 'datasets trl pyarrow')}"
+    hidden = {"--tooltune", "--python", "--packages"}
+    report = [
+        "# Preparing rows beside TRL",
+        "",
+        *report_head("scripts/bench/preprocess", shown_arguments(hidden), load, packages),
+        f"- prompts and completions of {arguments.distinct:,} synthetic SLOT rows, each row with its number before it, in one Parquet "
+        f"file; the tokenizer and template of {MODEL}, {arguments.threads} threads or processes, {arguments.rounds} rounds in turns; "
+        "medians",
+        "",
+        "| side | rows | s | rows/s, without what one row takes | peak RSS, MiB |",
+        "|---|--:|--:|--:|--:|",
+        *lines,
+        "",
+        "A time is that of the whole process. tooltune writes examples to its cache as it makes them, and plans one step; a second "
+        "start finds them there. TRL's processes write Arrow files; its RSS is that of all of them together.",
+        "",
+    ]
+    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
+    print("\n".join(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+//! `data goat` over an API of orders, whose calls a server or a recording answers.
+
+use serde_json::{Value, json};
+
+use crate::suites::lines;
+use crate::support::model;
+use crate::support::server::{Response, TestServer, chat};
+use crate::workplace::{Workplace, tooltune};
+
+const ORDER: &str = "POST /orders";
+const STATUS: &str = "GET /orders/{order_id}";
+
+/// Orders with a nested body, and their documents.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let text = json!({"type": "string"});
+    let customer = json!({"type": "object", "required": ["name"], "properties": {
+        "name": text, "city": text}});
+    let items = json!({"type": "array", "items": {"type": "object", "required": ["sku"],
+        "properties": {"sku": text, "count": {"type": "integer"}}}});
+    let body = json!({"type": "object", "required": ["customer", "items"], "properties": {
+        "customer": customer, "items": items}});
+    let answer = |schema: Value| {
+        json!({"200": {"description": "The order.",
+            "content": {"application/json": {"schema": schema}}}})
+    };
+    let number = json!({"type": "integer", "description": "Number of the order."});
+    let ordered = json!({"type": "object", "properties": {"order_id": number}});
+    let status = json!({"type": "object", "properties": {"state": text}});
+    let parameter = json!({"name": "order_id", "in": "path", "required": true, "schema": number,
+        "description": "Number of the order."});
+    let specification = json!({"openapi": "3.0.0", "info": {"title": "Shop", "version": "1"},
+    "paths": {
+        "/orders": {"post": {"summary": "Order things.", "responses": answer(ordered),
+            "requestBody": {"content": {"application/json": {"schema": body}}}}},
+        "/orders/{order_id}": {"get": {"summary": "State of an order.",
+            "parameters": [parameter], "responses": answer(status)}},
+    }});
+    workplace.write("shop.json", specification.to_string());
+    let import = "data import openapi shop.json --output documents.jsonl";
+    workplace.run(import.split(' ')).success();
+    workplace
+}
+
+fn first_order() -> Value {
+    json!({"customer": {"name": "Ada", "city": "Aldmouth"}, "items": [{"sku": "lamp", "count": 2}]})
+}
+
+/// What a model may say to a prompt about these two APIs.
+fn said(prompt: &str) -> Value {
+    let is_about = |part: &str| prompt.contains(part);
+    let begins = |with: &str| prompt.starts_with(with);
+    let first = prompt.split("<second_api>").next().unwrap_or_default();
+    if begins("Say in plain words") && is_about("State of an order.") {
+        json!({"input_params": {"order_id": "the number of an order"}, "output": "its state"})
+    } else if begins("Say in plain words") {
+        json!({"input_params": {"customer": "who orders", "items": "what is ordered"},
+            "output": "the number of the order"})
+    } else if begins("Decide whether what one API") {
+        let holds = first.contains(ORDER);
+        json!({"reason": "The number stands at order_id.", "connectable": holds})
+    } else if begins("Two APIs were called") {
+        json!({"reason": "It is the same number.", "connectable": true})
+    } else if begins("Write the arguments of a call of this API") {
+        first_order()
+    } else if begins("Write the arguments of a call that") || begins("Take arguments") {
+        json!({"order_id": 12})
+    } else if begins("Write the request that this call") && is_about("State of an order.") {
+        json!({"thought": "", "instruction": "Get the state of the new order."})
+    } else if begins("Write the request that this call") {
+        json!({"thought": "", "instruction": "Order two lamps for Ada in Aldmouth."})
+    } else if begins("Steps of a task") {
+        json!({"thought": "", "query": "Order two lamps for Ada in Aldmouth; how far is it?"})
+    } else {
+        json!({"thought": "", "final_answer": "The order is packed."})
+    }
+}
+
+fn generator() -> TestServer {
+    TestServer::start(|request, _| {
+        let request: Value = serde_json::from_str(&request.body).unwrap();
+        chat(&said(request["messages"][0]["content"].as_str().unwrap()).to_string())
+    })
+}
+
+#[test]
+fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
+    let (workplace, model_server) = (workplace(), generator());
+    let shop = TestServer::start(|request, _| match request.method.as_str() {
+        "POST" => Response::json(200, &json!({"order_id": 12})),
+        _ if request.target == "/orders/12" => Response::json(200, &json!({"state": "packed"})),
+        _ => Response::json(404, &json!({"error": "no such order"})),
+    });
+    let recorded = [
+        json!({"api_name": ORDER, "input": first_order(), "output": {"order_id": 12}, "exception": null}),
+        json!({"api_name": STATUS, "input": {"order_id": 12}, "output": {"state": "packed"}, "exception": null}),
+    ];
+    workplace.write(
+        "recorded.jsonl",
+        recorded.map(|row| row.to_string()).join("\n"),
+    );
+    let made = |output: &str, executor: &[String]| {
+        let encoder = model("all-minilm-l6-v2");
+        let line = format!(
+            "data goat documents.jsonl --output {output} --rows 5 --threshold 0.0 --retriever {} \
+             --endpoint {}/v1 --endpoint-model m --dev-share 0 --seen-share 0 --unseen-share 0",
+            encoder.display(),
+            model_server.url()
+        );
+        let mut command = tooltune();
+        command
+            .current_dir(workplace.folder())
+            .args(line.split_whitespace());
+        for setting in executor {
+            command.args(["--executor", setting]);
+        }
+        let done = crate::workplace::Answer::of(&mut command).success();
+        assert!(done.contains("| execute "), "{done}");
+        workplace.read(&format!("{output}/train.jsonl"))
+    };
+    let by_server = [
+        "kind=http".to_owned(),
+        "specification=shop.json".to_owned(),
+        format!("base_url={}", shop.url()),
+    ];
+    let by_recording = ["kind=replay", "recorded=recorded.jsonl"].map(str::to_owned);
+    let rows = made("by_server", &by_server);
+    assert_eq!(made("by_recording", &by_recording), rows);
+
+    let row = &lines(&rows)[0];
+    assert_eq!(row["calls"][0]["name"], ORDER);
+    assert_eq!(row["calls"][0]["arguments"], first_order());
+    assert_eq!(row["calls"][1]["arguments"], json!({"order_id": 12}));
+    let origin = &row["calls"][1]["derived"]["order_id"];
+    assert_eq!(
+        (&origin["call"], &origin["path"]),
+        (&json!(0), &json!("order_id"))
+    );
+    assert_eq!(row["facts"], json!(["packed"]));
+    // The body arrives nested, and each call is made once: for the edge, and for the row.
+    let received = shop.received();
+    let body: Value = serde_json::from_str(&received[0].body).unwrap();
+    assert_eq!((body, received.len()), (first_order(), 2));
+    // The model was shown what the body is made of.
+    let prompts = model_server.received();
+    assert!(prompts.iter().any(|request| {
+        request
+            .body
+            .contains("Write the arguments of a call of this API")
+            && request.body.contains("sku")
+    }));
+}

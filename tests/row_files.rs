@@ -1,0 +1,343 @@
+//! Files of rows in every form: training from each, splits, weights, columns, and the cache of what
+//! was prepared.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::workplace::{Answer, Workplace, tooltune};
+
+/// A cache of its own, for tests that look into it.
+fn with_cache(workplace: &Workplace, words: &str) -> Answer {
+    let mut command = tooltune();
+    command
+        .current_dir(workplace.folder())
+        .env("TOOLTUNE_CACHE", workplace.path("cache"))
+        .args(words.split_whitespace());
+    Answer::of(&mut command)
+}
+
+/// The sets of prepared rows in the cache of a workplace.
+fn sets(workplace: &Workplace) -> Vec<String> {
+    let names = fs::read_dir(workplace.path("cache/examples"))
+        .into_iter()
+        .flatten();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// The lines of a run that do not name a file of rows.
+fn metrics(workplace: &Workplace, run: &str) -> String {
+    workplace.read(&format!("{run}/metrics.jsonl"))
+}
+
+#[test]
+fn every_form_of_a_file_trains_the_same_adapter() {
+    let workplace = Workplace::new();
+    let expected = {
+        workplace.run("train config.toml".split(' ')).success();
+        metrics(&workplace, "run")
+    };
+    for name in ["a.json", "b.parquet", "c.arrow", "d.jsonl.gz", "e.json.zst"] {
+        let words = format!("data convert train.jsonl --output {name}");
+        let said = workplace.run(words.split(' ')).success();
+        assert!(said.starts_with(&format!("24 rows in {name}\n")), "{said}");
+        let words = format!(
+            "train config.toml --set data.train=[\"{name}\"] --set data.format=auto --set \
+             train.output_dir=run-{name}"
+        );
+        workplace.run(words.split_whitespace()).success();
+        assert_eq!(
+            metrics(&workplace, &format!("run-{name}")),
+            expected,
+            "{name}"
+        );
+    }
+    let again = workplace.run("data convert train.jsonl --output a.json".split(' '));
+    assert!(again.stderr.contains("exists"), "{}", again.stderr);
+    let unknown = workplace.run("data convert train.jsonl --output a.csv".split(' '));
+    assert_eq!(unknown.status, Some(2));
+    assert!(
+        unknown.stderr.contains("end it with .jsonl"),
+        "{}",
+        unknown.stderr
+    );
+}
+
+#[test]
+fn a_fault_in_any_form_names_file_and_row() {
+    let workplace = Workplace::new();
+    let mut rows: Vec<Value> = workplace
+        .read("train.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    rows[6].as_object_mut().unwrap().remove("gold");
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    workplace.write("bad.jsonl", text);
+    for name in [
+        "bad.jsonl",
+        "bad.json",
+        "bad.parquet",
+        "bad.arrow",
+        "bad.jsonl.zst",
+    ] {
+        if name != "bad.jsonl" {
+            let words = format!("data convert bad.jsonl --output {name}");
+            workplace.run(words.split(' ')).success();
+        }
+        let words = format!("plan config.toml --set data.train=[\"{name}\"]");
+        let answer = workplace.run(words.split_whitespace());
+        assert_eq!(answer.status, Some(3), "{}", answer.stderr);
+        let said = format!("{name}:7: field \"gold\" is missing");
+        assert!(answer.stderr.contains(&said), "{}", answer.stderr);
+    }
+}
+
+#[test]
+fn columns_weights_and_a_limit_say_which_rows_are_read() {
+    let workplace = Workplace::new();
+    let row = |i: usize| json!({"question": format!("What is {i}?"), "answer": i.to_string()});
+    let rows: String = (0..10).map(|i| format!("{}\n", row(i))).collect();
+    workplace.write("a.jsonl", &rows);
+    workplace.write("b.jsonl", &rows);
+    let base = "plan config.toml --format json --set data.format=auto \
+                --set data.columns={prompt=\"question\",completion=\"answer\"} \
+                --set eval.eval_strategy=no --set data.eval=[] --set train.max_steps=1";
+    let plan = |words: &str| {
+        let words = format!("{base} {words}");
+        workplace.run(words.split_whitespace())
+    };
+    let examples = |words: &str| -> Value {
+        let text = plan(words).success();
+        serde_json::from_str::<Value>(&text).unwrap()["data"]["examples"].clone()
+    };
+    assert_eq!(examples("--set data.train=[\"a.jsonl\"]"), 10);
+    assert_eq!(
+        examples("--set data.train=[\"a.jsonl\",\"b.jsonl\"] --set data.max_samples=3"),
+        6
+    );
+
+    let missing = plan("--set data.train=[\"a.jsonl\"] --set data.columns.promt=\"question\"");
+    assert!(
+        missing.stderr.contains("did you mean \"prompt\"?"),
+        "{}",
+        missing.stderr
+    );
+
+    // An epoch of weights: 10 + 5 rows, two a step.
+    let words = "train config.toml --set data.format=auto --set train.output_dir=weighted \
+                 --set data.columns={prompt=\"question\",completion=\"answer\"} \
+                 --set data.train=[\"a.jsonl\",{path=\"b.jsonl\",weight=0.5}] \
+                 --set eval.eval_strategy=no --set data.eval=[] --set train.num_train_epochs=1 \
+                 --set train.per_device_train_batch_size=2 --set train.gradient_accumulation_steps=1";
+    let answer = workplace.run(words.split_whitespace());
+    assert!(
+        answer.stderr.contains("; 8 steps") || answer.stdout.contains("; 8 steps"),
+        "{}",
+        answer.stderr
+    );
+    answer.success();
+    let config = workplace.read("weighted/config.resolved.toml");
+    assert!(config.contains("weight = 0.5"), "{config}");
+}
+
+#[test]
+fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
+    let workplace = Workplace::with_rows("60");
+    workplace.write("config.toml", crate::workplace::config());
+    let words = "--set data.eval=[] --set data.validation_split=0.2 --set eval.max_samples=100";
+    let train = format!("train config.toml {words}");
+    workplace.run(train.split_whitespace()).success();
+    let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
+    let split = &lock["validation"];
+    let (learned, kept) = (
+        split["n_training"].as_u64().unwrap(),
+        split["n_validation"].as_u64().unwrap(),
+    );
+    assert_eq!(learned + kept, 60);
+    assert!((4..25).contains(&kept), "{kept}");
+    assert_eq!(split["validation_sha256"].as_str().unwrap().len(), 64);
+
+    let eval = workplace
+        .run("eval run --output scored".split(' '))
+        .success();
+    let predictions = workplace.read("scored/predictions.jsonl");
+    assert_eq!(predictions.lines().count() as u64, kept, "{eval}");
+    let inspected = workplace
+        .run(format!("inspect config.toml --rows 100 --format json {words}").split_whitespace());
+    let learned_ids: Vec<String> = inspected
+        .success()
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(learned_ids.len() as u64, learned);
+    for line in predictions.lines() {
+        let id = serde_json::from_str::<Value>(line).unwrap()["id"].clone();
+        assert!(
+            !learned_ids.iter().any(|learned| id == learned.as_str()),
+            "{id}"
+        );
+    }
+    // Other files win over the split.
+    let other = workplace.run("eval run --data dev.jsonl --output other".split(' '));
+    other.success();
+    assert_eq!(workplace.read("other/predictions.jsonl").lines().count(), 3);
+
+    let both = workplace.run("plan config.toml --set data.validation_split=0.2".split(' '));
+    assert!(
+        both.stderr.contains("`data.eval` lists files"),
+        "{}",
+        both.stderr
+    );
+    let none = format!("plan config.toml {words} --set data.validation_split=0.000001");
+    let none = workplace.run(none.split_whitespace());
+    assert!(
+        none.stderr.contains("keeps none of 60 rows back"),
+        "{}",
+        none.stderr
+    );
+}
+
+#[test]
+fn what_was_prepared_is_read_again_and_never_stale() {
+    let workplace = Workplace::new();
+    let plan = |words: &str| {
+        with_cache(
+            &workplace,
+            &format!("plan config.toml --format json {words}"),
+        )
+    };
+    let first = plan("");
+    assert!(!first.stderr.contains("from the cache"), "{}", first.stderr);
+    let text = first.success();
+    assert_eq!(sets(&workplace).len(), 1);
+    let second = plan("");
+    assert!(
+        second.stderr.contains("24 rows were prepared before"),
+        "{}",
+        second.stderr
+    );
+    let data = |text: &str| serde_json::from_str::<Value>(text).unwrap()["data"].clone();
+    assert_eq!(data(&second.success()), data(&text));
+
+    // What changes rows, prompts, tokens or weights changes the key, and nothing else does.
+    for same in [
+        "--set train.learning_rate=0.5",
+        "--set data.packing=block-diagonal --set train.group_by_length=false",
+    ] {
+        assert!(plan(same).stderr.contains("from the cache"), "{same}");
+    }
+    for (n, other) in [
+        "--set data.max_length=1000",
+        "--set data.slot_prompt=paper",
+        "--set mask.train_on=all",
+        "--set data.system=Hello",
+        "--set data.chat_template=chatml-tools",
+        "--set data.max_samples=23",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = plan(other);
+        assert!(
+            !answer.stderr.contains("from the cache"),
+            "{other}: {}",
+            answer.stderr
+        );
+        assert_eq!(answer.status, Some(0), "{other}: {}", answer.stderr);
+        assert_eq!(sets(&workplace).len(), n + 2, "{other}");
+    }
+    let rows = workplace.read("train.jsonl");
+    let times = fs::metadata(workplace.path("train.jsonl"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    let changed = rows.replacen('a', "b", 1);
+    assert_eq!(changed.len(), rows.len());
+    workplace.write("train.jsonl", changed);
+    let file = fs::File::options()
+        .append(true)
+        .open(workplace.path("train.jsonl"))
+        .unwrap();
+    file.set_modified(times).unwrap();
+    assert!(!plan("").stderr.contains("from the cache"));
+
+    // Damage is seen, and what is damaged is made again.
+    for set in sets(&workplace) {
+        let file = workplace.path(&format!("cache/examples/{set}/index"));
+        fs::write(&file, &fs::read(&file).unwrap()[1..]).unwrap();
+    }
+    let answer = plan("");
+    assert!(
+        !answer.stderr.contains("from the cache"),
+        "{}",
+        answer.stderr
+    );
+    assert_eq!(data(&answer.success())["examples"], 24);
+
+    let said = with_cache(&workplace, "data cache").success();
+    assert!(
+        said.contains(&format!("holds {} sets", sets(&workplace).len())),
+        "{said}"
+    );
+    let said = with_cache(&workplace, "data cache --purge").success();
+    assert!(said.contains("removed"), "{said}");
+    assert_eq!(sets(&workplace), [""; 0]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_costs_the_cache_and_not_the_run() {
+    let workplace = Workplace::new();
+    workplace.write("cache", "no folder");
+    let answer = with_cache(&workplace, "train config.toml");
+    answer.success();
+    assert!(workplace.path("run/LATEST").exists());
+}
+
+#[test]
+fn two_processes_and_kills_leave_whole_sets_alone() {
+    let workplace = Workplace::with_rows("3000");
+    workplace.write("config.toml", crate::workplace::config());
+    let start = || {
+        let mut command = tooltune();
+        command
+            .current_dir(workplace.folder())
+            .env("TOOLTUNE_CACHE", workplace.path("cache"))
+            .args(["plan", "config.toml", "--format", "json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let begun = Instant::now();
+    let mut whole = start();
+    assert!(whole.wait().unwrap().success());
+    let took = begun.elapsed();
+    with_cache(&workplace, "data cache --purge").success();
+    for part in 1..8 {
+        let mut child = start();
+        std::thread::sleep(took * part / 8);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let children = [start(), start()];
+    let answers = children.map(|child| {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["data"]["examples"].clone()
+    });
+    assert_eq!(answers, [json!(3000), json!(3000)]);
+    let sets = sets(&workplace);
+    assert_eq!(sets.len(), 1, "{sets:?}");
+    assert!(!sets[0].starts_with('.'));
+    assert!(took > Duration::ZERO);
+}

@@ -1,0 +1,164 @@
+//! Where a run begins and how its steps differ from plain ones: another adapter, LoRA+, NEFTune.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::fixture;
+use crate::support::place::TestDevice;
+use crate::workplace::Workplace;
+
+/// A folder with rows and a config whose evaluations measure the loss alone.
+fn workplace() -> Workplace {
+    let workplace = Workplace::with_rows("24");
+    let config = format!(
+        r#"
+device = "{device}"
+[model]
+model_name_or_path = "{model}"
+[lora]
+r = 2
+lora_alpha = 4
+[data]
+train = ["train.jsonl"]
+eval = ["dev.jsonl"]
+format = "slot"
+max_length = 4096
+[train]
+output_dir = "first"
+max_steps = 4
+per_device_train_batch_size = 2
+gradient_accumulation_steps = 2
+learning_rate = 1e-2
+lr_scheduler_type = "constant"
+logging_steps = 1
+[eval]
+eval_strategy = "steps"
+eval_steps = 2
+suites = []
+metric_for_best_model = "loss"
+[checkpoint]
+save_steps = 2
+"#,
+        device = TestDevice::chosen(),
+        model = fixture("tiny_chat_model").display(),
+    );
+    workplace.write("config.toml", config);
+    workplace
+}
+
+fn train(workplace: &Workplace, set: &[&str]) {
+    let sets = set.iter().flat_map(|set| ["--set", set]);
+    workplace
+        .run(["train", "config.toml"].into_iter().chain(sets))
+        .success();
+}
+
+/// The loss of each evaluation by its step.
+fn losses(workplace: &Workplace, run: &str) -> BTreeMap<u64, f64> {
+    let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
+    let lines = metrics
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let loss = |line: Value| Some((line["step"].as_u64()?, line["eval/loss"].as_f64()?));
+    lines.filter_map(loss).collect()
+}
+
+#[test]
+fn a_run_goes_on_from_another_adapter() {
+    let workplace = workplace();
+    train(&workplace, &[]);
+    let first = losses(&workplace, "first");
+    let best = first.values().copied().fold(f64::INFINITY, f64::min);
+    assert!(best < first[&0], "{first:?}");
+    let from_run = "lora.init_from=first";
+    train(&workplace, &[from_run, "train.output_dir=second"]);
+    let second = losses(&workplace, "second");
+    assert_eq!(second[&0], best, "{first:?} {second:?}");
+    assert!(second[&4] < best, "{first:?} {second:?}");
+    // As a folder of PEFT's, the same adapter is the same beginning.
+    workplace
+        .run(["export", "first", "--to", "peft", "--output", "exported"])
+        .success();
+    let from_folder = "lora.init_from=exported";
+    train(&workplace, &[from_folder, "train.output_dir=third"]);
+    assert_eq!(losses(&workplace, "third"), second);
+    let lock = workplace.read("third/run.lock.json");
+    assert!(lock.contains("\"lora.init_from\""), "{lock}");
+    // What it began with belongs to the run.
+    let weights = workplace.path("exported/adapter_model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let changed = workplace.run([
+        "train",
+        "config.toml",
+        "--set",
+        from_folder,
+        "--set",
+        "train.output_dir=third",
+    ]);
+    assert_ne!(changed.status, Some(0));
+    assert!(
+        changed.stderr.contains("adapter_model.safetensors"),
+        "{}",
+        changed.stderr
+    );
+}
+
+#[test]
+fn an_adapter_of_another_kind_is_told_with_what_to_set() {
+    let workplace = workplace();
+    train(&workplace, &[]);
+    for (set, parts) in [
+        ("lora.r=4", &["its rank of", "set lora.r = 2"][..]),
+        (
+            "lora.lora_alpha=8",
+            &["by 2, here it would be 4", "lora.lora_alpha = 4"],
+        ),
+        (
+            "lora.target_modules=[\"q_proj\"]",
+            &[
+                "[lora] leaves out its",
+                "and 11 more",
+                "lora.target_modules = ",
+            ],
+        ),
+        ("lora.init_from=\"train.jsonl\"", &["is no folder"]),
+        ("lora.init_from=\".\"", &["has no adapter_config.json"]),
+    ] {
+        let arguments = ["plan", "config.toml", "--set", "train.output_dir=second"];
+        let arguments = arguments
+            .into_iter()
+            .chain(["--set", "lora.init_from=first"]);
+        let answer = workplace.run(arguments.chain(["--set", set]));
+        assert_ne!(answer.status, Some(0), "{set}");
+        for part in parts {
+            assert!(answer.stderr.contains(part), "{set}: {}", answer.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_resumed_run_repeats_its_noise_and_its_rates() {
+    let workplace = workplace();
+    let adapter = |run: &str| {
+        let path = format!("{run}/checkpoint-000004/adapter_model.safetensors");
+        std::fs::read(workplace.path(&path)).unwrap()
+    };
+    train(&workplace, &[]);
+    let mut found = vec![adapter("first")];
+    for (run, set) in [
+        ("noisy", "train.neftune_noise_alpha=5"),
+        ("faster", "train.loraplus_lr_ratio=16"),
+    ] {
+        let output = format!("train.output_dir={run}");
+        train(&workplace, &[set, &output]);
+        let whole = adapter(run);
+        std::fs::remove_dir_all(workplace.path(&format!("{run}/checkpoint-000004"))).unwrap();
+        train(&workplace, &[set, &output]);
+        assert!(whole == adapter(run), "{run} resumed is another run");
+        found.push(whole);
+    }
+    assert!(found[0] != found[1] && found[0] != found[2] && found[1] != found[2]);
+}

@@ -1,0 +1,131 @@
+//! What prepared examples depend on, as one name.
+//!
+//! Every byte of the program is in it, and not a number that somebody has to raise: whatever changes
+//! how rows become examples changes the name.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use tooltune_agents::Distractors;
+use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+
+use crate::base_model::BaseModel;
+use crate::config::{Config, DataFormat, flat};
+use crate::error::Error;
+use crate::rows::RowFiles;
+use crate::settings;
+
+/// Tables whose settings may change examples.
+const TABLES: [&str; 3] = ["data.", "mask.", "goat."];
+
+/// Settings of these tables that change none, or that are in the key by what they name.
+const OTHERS: [&str; 4] = [
+    "data.eval",
+    "data.packing",
+    "data.template_date",
+    "data.chat_template",
+];
+
+/// The function by which a template reads the day.
+const READS_DAY: &str = "strftime_now";
+
+/// The key of a run's examples, and of what its files were when it was made.
+#[derive(Debug)]
+pub(super) struct Key {
+    /// In hex.
+    pub(super) name: String,
+    files: Vec<Stamp>,
+}
+
+/// What a file was.
+type Stamp = (u64, Option<SystemTime>);
+
+/// The key of the examples of a config; none where they depend on what a device computes.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub(super) fn of(
+    config: &Config,
+    base: &BaseModel,
+    files: &RowFiles,
+) -> Result<Option<Key>, Error> {
+    let is_ranked = config.data.format == DataFormat::Goat
+        && (config.goat.as_ref()).is_some_and(|goat| goat.distractors != Distractors::Random);
+    let Some(program) = program() else {
+        return Ok(None);
+    };
+    if is_ranked {
+        return Ok(None);
+    }
+    let stamps = stamps(files)?;
+    let settings = flat(config).into_iter();
+    let settings: Vec<(String, String)> = settings
+        .filter(|(path, _)| TABLES.iter().any(|table| path.starts_with(table)))
+        .filter(|(path, _)| !OTHERS.contains(&path.as_str()))
+        .collect();
+    let template = &base.template;
+    let reads_day = template.source().contains(READS_DAY);
+    let special = template.special_tokens();
+    let mut content = Vec::new();
+    for path in files.paths() {
+        content.push(json!([path.display().to_string(), sha256_file(path)?]));
+    }
+    if let Some(goat) = config
+        .goat
+        .as_ref()
+        .filter(|_| config.data.format == DataFormat::Goat)
+    {
+        content.push(json!(["goat.documents", sha256_file(&goat.documents)?]));
+    }
+    let slot_prompt = match config.data.format {
+        DataFormat::Slot => Some(settings::slot_prompt(&config.data)?.source().to_owned()),
+        _ => None,
+    };
+    let key: Value = json!({
+        "program": program,
+        "files": content,
+        "settings": settings,
+        "seed": config.train.seed,
+        "template": template.source(),
+        "day": reads_day.then(|| config.data.template_date.map(|date| date.to_string())),
+        "special": [&special.bos_token, &special.eos_token, &special.unk_token, &special.pad_token],
+        "slot_prompt": slot_prompt,
+        "tokenizer": sha256_bytes(base.tokenizer.to_json()?.as_bytes()),
+        "stop_ids": base.stop_ids,
+    });
+    Ok(Some(Key {
+        name: sha256_bytes(key.to_string().as_bytes()),
+        files: stamps,
+    }))
+}
+
+impl Key {
+    /// Whether the files are still what they were when the key was made.
+    ///
+    /// # Errors
+    ///
+    /// A file that is gone.
+    pub(super) fn is_still_of(&self, files: &RowFiles) -> Result<bool, Error> {
+        Ok(stamps(files)? == self.files)
+    }
+}
+
+fn stamps(files: &RowFiles) -> Result<Vec<Stamp>, Error> {
+    let stamps = files.paths().map(|path| {
+        let found = std::fs::metadata(path).map_err(Error::io(path, "read"))?;
+        Ok((found.len(), found.modified().ok()))
+    });
+    stamps.collect()
+}
+
+/// SHA-256 of the program that runs; none where it cannot be read any more.
+fn program() -> Option<&'static str> {
+    static PROGRAM: OnceLock<Option<String>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let path = std::env::current_exe().ok()?;
+        sha256_file(&path).ok()
+    });
+    program.as_deref()
+}

@@ -1,0 +1,123 @@
+//! The adapter that a run goes on from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tooltune_checkpoints::adapter::{Adapter, Scalings, load_adapter, peft_rules};
+use tooltune_checkpoints::weights::HostTensor;
+
+use super::AdapterSlot;
+use crate::error::Error;
+use crate::export::CheckpointChoice;
+
+/// The file that makes a folder an adapter's.
+const CONFIG_FILE: &str = "adapter_config.json";
+
+/// The folder of the adapter that `lora.init_from` names: itself, or the best checkpoint of a run.
+///
+/// # Errors
+///
+/// It is neither, or the run has no complete checkpoint.
+pub fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
+    if init_from.join(CONFIG_FILE).exists() {
+        return CheckpointChoice::Path(init_from.to_owned()).resolve(init_from);
+    }
+    if !init_from.is_dir() {
+        return Err(Error::Usage(format!(
+            "lora.init_from = \"{}\" is no folder; name a folder with {CONFIG_FILE}, or a run",
+            init_from.display()
+        )));
+    }
+    CheckpointChoice::Best.resolve(init_from).map_err(|error| {
+        Error::Usage(format!(
+            "lora.init_from = \"{}\" has no {CONFIG_FILE}, and as a run: {error}",
+            init_from.display()
+        ))
+    })
+}
+
+/// The factors of the adapter in `folder`, which must be what `slots` describe.
+///
+/// # Errors
+///
+/// A file that is damaged, or an adapter of other modules, ranks or scalings; all are named with
+/// what to set.
+pub fn starting_adapter(
+    folder: &Path,
+    slots: &[AdapterSlot],
+) -> Result<BTreeMap<String, HostTensor>, Error> {
+    let adapter = load_adapter(folder)?;
+    let scalings = peft_rules(&adapter)?;
+    let differing = differences(&adapter, &scalings, slots);
+    if !differing.is_empty() {
+        return Err(Error::Usage(format!(
+            "lora.init_from: the adapter in {} is not what [lora] describes: {}",
+            folder.display(),
+            differing.join("; ")
+        )));
+    }
+    let expected: Vec<(String, Vec<usize>)> = slots
+        .iter()
+        .flat_map(AdapterSlot::tensors)
+        .map(|(name, shape, _)| (name, shape))
+        .collect();
+    adapter.check(folder, &expected)?;
+    Ok(adapter.tensors)
+}
+
+/// How many modules a message names.
+const NAMED: usize = 3;
+
+/// What [lora] has otherwise, a text for each kind of difference.
+fn differences(adapter: &Adapter, scalings: &Scalings, slots: &[AdapterSlot]) -> Vec<String> {
+    let config = &adapter.config;
+    let wanted: BTreeMap<&str, &AdapterSlot> = slots
+        .iter()
+        .map(|slot| (slot.module.as_str(), slot))
+        .collect();
+    let mut found = Vec::new();
+    let missing = wanted.keys().filter(|name| !scalings.contains_key(**name));
+    let extra = scalings.keys().map(String::as_str);
+    let extra = extra.filter(|name| !wanted.contains_key(name));
+    for (what, names) in [
+        (
+            "it has no factors for",
+            missing.copied().collect::<Vec<_>>(),
+        ),
+        ("[lora] leaves out its", extra.collect()),
+    ] {
+        if !names.is_empty() {
+            let more = names.len().saturating_sub(NAMED);
+            let more = (more > 0).then(|| format!(" and {more} more"));
+            let names = names[..names.len().min(NAMED)].join(", ");
+            let targets = config.target_modules.as_ref().map(serde_json::to_string);
+            let targets = targets.and_then(Result::ok).unwrap_or_default();
+            found.push(format!(
+                "{what} {names}{}; set lora.target_modules = {targets}",
+                more.unwrap_or_default()
+            ));
+        }
+    }
+    let both = || {
+        wanted
+            .values()
+            .filter_map(|slot| Some((slot, scalings.get(&slot.module)?)))
+    };
+    if let Some((slot, has)) = both().find(|(slot, has)| slot.rank != has.rank) {
+        found.push(format!(
+            "its rank of {} is {}, here it is {}; set lora.r = {} and its rank_pattern",
+            slot.module, has.rank, slot.rank, config.r
+        ));
+    }
+    let differs = |a: f64, b: f64| (a - b).abs() > 1e-9 * a.abs().max(b.abs());
+    if let Some((slot, has)) =
+        both().find(|(slot, has)| slot.rank == has.rank && differs(slot.scaling, has.scaling))
+    {
+        found.push(format!(
+            "it multiplies {} by {}, here it would be {}; set lora.lora_alpha = {} and \
+             lora.use_rslora = {}, and its alpha_pattern",
+            slot.module, has.scaling, slot.scaling, config.lora_alpha, config.use_rslora
+        ));
+    }
+    found
+}

@@ -1,0 +1,110 @@
+//! NEFTune: noise on the embeddings of a micro-batch, a pure function of its key.
+//!
+//! A resumed run repeats a step, and a test compares two ways of differentiating it; both need the
+//! noise again without its having been kept.
+
+use burn::tensor::{DType, Tensor, TensorData};
+use tooltune_kernels::dropout::mix;
+use tooltune_rows::batches::SeededRandom;
+
+/// The noise of one micro-batch of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EmbeddingNoise {
+    alpha: f64,
+    stream: u64,
+    seed: u64,
+}
+
+/// Streams of the seeded generator whose highest bit is set make noise.
+const NOISE_STREAMS: u64 = 1 << 63;
+
+impl EmbeddingNoise {
+    /// The noise of a micro-batch: `step` counts optimizer updates of the whole run.
+    pub fn new(alpha: f64, seed: u64, step: u64, micro_batch: usize) -> Self {
+        let stream = mix(mix(step) ^ micro_batch as u64) | NOISE_STREAMS;
+        Self {
+            alpha,
+            stream,
+            seed,
+        }
+    }
+
+    /// Embeddings with noise: of each document between `cu_seqlens`, `n` tokens long, uniform in
+    /// `±alpha / √(n d)`.
+    ///
+    /// # Shapes
+    ///
+    /// - `embeddings`: `[n, d]`
+    /// - returns: `[n, d]` in the same type
+    ///
+    /// # Source
+    ///
+    /// Jain et al. 2023 ("NEFTune: Noisy Embeddings Improve Instruction Finetuning"), Algorithm 1;
+    /// `neftune_post_forward_hook`, transformers 5.23, whose `n` counts the padding of the batch
+    /// too.
+    pub fn added(self, embeddings: Tensor<2>, cu_seqlens: &[usize]) -> Tensor<2> {
+        let [n, d] = embeddings.dims();
+        let mut random = SeededRandom::new(self.seed, self.stream);
+        let mut noise = Vec::with_capacity(n * d);
+        for document in cu_seqlens.windows(2) {
+            let n_values = (document[1] - document[0]) * d;
+            let bound = self.alpha / (n_values as f64).sqrt();
+            let value = |_| ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32;
+            noise.extend((0..n_values).map(value));
+        }
+        // Behind the last document there is padding.
+        noise.resize(n * d, 0.0);
+        let dtype = embeddings.dtype();
+        let noise = Tensor::from_data(TensorData::new(noise, [n, d]), &embeddings.device());
+        embeddings.cast(DType::F32).add(noise).cast(dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    fn values(x: &Tensor<2>) -> Vec<f32> {
+        x.to_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn noise_is_uniform_within_the_bound_of_each_document() {
+        let device = Device::flex();
+        let (n, d) = (600, 64);
+        let zeros = Tensor::<2>::zeros([n, d], &device);
+        let noise = EmbeddingNoise::new(5.0, 42, 3, 1);
+        let found = values(&noise.added(zeros.clone(), &[0, 100, 500]));
+        for (range, n_tokens) in [(0..100, 100.0), (100..500, 400.0)] {
+            let bound = 5.0 / f64::sqrt(n_tokens * d as f64);
+            let part = &found[range.start * d..range.end * d];
+            let largest = part.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+            assert!(f64::from(largest) <= bound && f64::from(largest) > 0.99 * bound);
+            let squares: f64 = part.iter().map(|x| f64::from(*x).powi(2)).sum();
+            let variance = squares / part.len() as f64;
+            // That of a uniform distribution, within five deviations of its estimate.
+            let expected = bound * bound / 3.0;
+            let deviation = expected * f64::sqrt(0.8 / part.len() as f64);
+            assert!(
+                (variance - expected).abs() < 5.0 * deviation,
+                "{variance} {expected}"
+            );
+            let mean = part.iter().map(|x| f64::from(*x)).sum::<f64>() / part.len() as f64;
+            assert!(
+                mean.abs() < 5.0 * f64::sqrt(expected / part.len() as f64),
+                "{mean}"
+            );
+        }
+        assert!(found[500 * d..].iter().all(|x| *x == 0.0));
+        assert_eq!(found, values(&noise.added(zeros.clone(), &[0, 100, 500])));
+        for other in [
+            EmbeddingNoise::new(5.0, 41, 3, 1),
+            EmbeddingNoise::new(5.0, 42, 4, 1),
+            EmbeddingNoise::new(5.0, 42, 3, 0),
+        ] {
+            assert_ne!(found, values(&other.added(zeros.clone(), &[0, 100, 500])));
+        }
+    }
+}
