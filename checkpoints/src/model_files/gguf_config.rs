@@ -272,11 +272,34 @@ mod tests {
     use crate::gguf_writer::GgufWriter;
     use crate::model_files::ModelFiles;
 
-    fn open_gguf(gguf: GgufWriter) -> Result<Value, CheckpointError> {
+    fn model(gguf: GgufWriter) -> Result<ModelFiles, CheckpointError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.gguf");
         gguf.write(&path);
-        Ok(ModelFiles::open(&path)?.config)
+        ModelFiles::open(&path)
+    }
+
+    fn open_gguf(gguf: GgufWriter) -> Result<Value, CheckpointError> {
+        Ok(model(gguf)?.config)
+    }
+
+    #[test]
+    fn a_qwen2_gguf_has_tied_head_and_biases_where_the_tensors_say_so() {
+        let mut gguf = GgufWriter::tiny("qwen2");
+        for name in ["attn_q", "attn_k", "attn_v"] {
+            gguf = gguf.f32_tensor(&format!("blk.0.{name}.bias"), &[8]);
+        }
+        let model = model(gguf).unwrap();
+        assert_eq!(model.config["model_type"], "qwen2");
+        assert_eq!(model.config["attention_bias"], true);
+        assert_eq!(model.config["tie_word_embeddings"], true);
+        assert_eq!(model.config["rope_theta"], 10_000.0);
+        assert!(
+            model
+                .weights
+                .shape("model.layers.0.self_attn.k_proj.bias")
+                .is_some()
+        );
     }
 
     #[test]

@@ -108,25 +108,6 @@ fn a_directory_with_one_gguf_file_opens_as_that_file() {
     assert_eq!(paths, [dir.path().join("some-name.gguf")]);
 }
 
-#[test]
-fn a_qwen2_gguf_has_tied_head_and_biases_where_the_tensors_say_so() {
-    let mut gguf = GgufWriter::tiny("qwen2");
-    for name in ["attn_q", "attn_k", "attn_v"] {
-        gguf = gguf.f32_tensor(&format!("blk.0.{name}.bias"), &[8]);
-    }
-    let model = open_gguf(gguf).unwrap();
-    assert_eq!(model.config["model_type"], "qwen2");
-    assert_eq!(model.config["attention_bias"], true);
-    assert_eq!(model.config["tie_word_embeddings"], true);
-    assert_eq!(model.config["rope_theta"], 10_000.0);
-    assert!(
-        model
-            .weights
-            .shape("model.layers.0.self_attn.k_proj.bias")
-            .is_some()
-    );
-}
-
 /// A llama model whose rotary frequencies are divided by these.
 fn with_divisors(divisors: &[f32]) -> GgufWriter {
     let data = divisors

@@ -325,8 +325,8 @@ fn of_attention() {
                 // document; tiles do within themselves.
                 &|result| match (causality, result) {
                     (Causality::Bidirectional, _) => May::Not,
-                    (Causality::Causal, "y") => May::LeaveOut,
-                    (Causality::Causal, _) => May::Move,
+                    (Causality::Causal | Causality::Sliding(_), "y") => May::LeaveOut,
+                    (Causality::Causal | Causality::Sliding(_), _) => May::Move,
                 },
             );
         }
