@@ -147,7 +147,7 @@ fn flat_golds_are_worth_everything_and_malformed_ones_nothing() {
     let said = said.success();
     let value = |name: &str| -> f64 {
         let line = said.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().last().unwrap().parse().unwrap()
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
     for name in ["schema_accuracy", "content_similarity", "exact_match "] {
         assert_eq!(value(&format!("slot.{name}")), 1.0, "{name}\n{said}");

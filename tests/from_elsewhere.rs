@@ -99,7 +99,7 @@ fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let row = json!({"messages": [{"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello."}]});
-    workplace.write("rows.jsonl", format!("{row}\n{row}\n"));
+    workplace.write("rows.jsonl", format!("{row}\n").repeat(60));
     let other = json!({"messages": [{"role": "user", "content": "Bye"},
         {"role": "assistant", "content": "Bye."}]});
     workplace.write("others.jsonl", format!("{other}\n"));

@@ -1,7 +1,6 @@
 //! What README and guide show can be done: commands parse, configs load, rows are read, links lead
 //! somewhere.
 
-use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
 use tooltune_checkpoints::families::{BERT, FAMILIES};
@@ -83,8 +82,10 @@ fn every_command_of_the_guide_is_one() {
                 let place = format!("{page}:{}: {command}", first + i);
                 let words = words(command);
                 match words.first().map(String::as_str) {
+                    // Programs of others, which fetch what is public.
+                    Some("git" | "hf" | "ollama") => {}
                     Some("tooltune") => {
-                        let parsed = Cli::try_parse_from(&words);
+                        let parsed = Cli::of(words.iter().map(std::ffi::OsString::from));
                         assert!(parsed.is_ok(), "{place}: {}", parsed.unwrap_err());
                         n_commands += 1;
                     }

@@ -9,6 +9,8 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 use tooltune_agents::Distractors;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+use tooltune_rows::refuse_a_folder;
+use tooltune_rows::text::DataError;
 
 use crate::base_model::BaseModel;
 use crate::config::{Config, DataFormat, flat};
@@ -70,6 +72,7 @@ pub(super) fn of(
     let special = template.special_tokens();
     let mut content = Vec::new();
     for path in files.paths() {
+        refuse_a_folder(path).map_err(DataError::from)?;
         content.push(json!([path.display().to_string(), sha256_file(path)?]));
     }
     if let Some(goat) = config
