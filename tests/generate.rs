@@ -216,7 +216,7 @@ fn calls_are_answered_by_the_executor(workplace: &Workplace) {
         workplace,
         &words,
         CONFIG,
-        &["the table [goat]", "add [goat]"],
+        &["calls are answered by [goat.executor]", "type the results"],
     );
 }
 

@@ -61,8 +61,9 @@ const CRATES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 28] = [
+const LAYERS: [&str; 30] = [
     "budgets",
+    "terminal_table",
     "progress",
     "config",
     "models",
@@ -78,6 +79,7 @@ const LAYERS: [&str; 28] = [
     "settings",
     "base_model",
     "metrics",
+    "modelfile",
     "export",
     "encoder",
     "rows",

@@ -181,7 +181,7 @@ impl RandomWeights {
             attention_norms: norms(family.norms.attention),
             feed_forward_norms: norms(family.norms.feed_forward),
             head_norm: (!spans.is_empty()).then(|| SpanNorm {
-                weight: Tensor::ones([spans.iter().sum()], &self.device),
+                weight: Tensor::ones([spans.iter().sum::<usize>()], &self.device),
                 spans: spans.clone().into(),
                 eps: shape.rms_norm_eps,
             }),

@@ -49,7 +49,7 @@ impl LoadedConfig {
     pub fn load_with(path: &Path, overrides: &[String], names: Names) -> Result<Self, ConfigError> {
         // A run keeps the config that repeats it.
         let of_run = path.join(RESOLVED);
-        let path = if of_run.is_file() { &of_run } else { path };
+        let path = if of_run.exists() { &of_run } else { path };
         Self::parse_with(read(path)?, overrides, names)
     }
 

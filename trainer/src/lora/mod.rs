@@ -4,9 +4,7 @@ mod adapters;
 mod dropout;
 mod matching;
 mod peft;
-mod starting;
 
 pub use adapters::{AdapterSlot, Adapters};
 pub use dropout::{DropoutKey, DropoutRate};
 pub use matching::{LoraError, adapter_slots, linear_layers};
-pub use starting::{starting_adapter, starting_folder};

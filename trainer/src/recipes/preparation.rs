@@ -18,13 +18,14 @@ use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
 use super::run_lock::{BASE_MODEL, RunLock, Used};
+use super::starting::{starting_adapter, starting_folder};
 use crate::base_model::BaseModel;
 use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
 use crate::examples::{Account, TrainingExamples, training_examples};
-use crate::lora::{AdapterSlot, starting_adapter, starting_folder};
+use crate::lora::AdapterSlot;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 

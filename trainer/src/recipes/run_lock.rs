@@ -16,10 +16,10 @@ use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 
+use super::starting::starting_folder;
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, HubOrigin, named_files};
 use crate::error::Error;
-use crate::lora::starting_folder;
 
 /// Its name in a run directory and in a checkpoint.
 pub const LOCK_FILE: &str = "run.lock.json";

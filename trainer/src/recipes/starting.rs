@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use tooltune_checkpoints::adapter::{Adapter, Scalings, load_adapter, peft_rules};
 use tooltune_checkpoints::weights::HostTensor;
 
-use super::AdapterSlot;
 use crate::error::Error;
 use crate::export::CheckpointChoice;
+use crate::lora::AdapterSlot;
 
 /// The file that makes a folder an adapter's.
 const CONFIG_FILE: &str = "adapter_config.json";
@@ -18,7 +18,7 @@ const CONFIG_FILE: &str = "adapter_config.json";
 /// # Errors
 ///
 /// It is neither, or the run has no complete checkpoint.
-pub fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
+pub(super) fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
     if init_from.join(CONFIG_FILE).exists() {
         return CheckpointChoice::Path(init_from.to_owned()).resolve(init_from);
     }
@@ -42,7 +42,7 @@ pub fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
 ///
 /// A file that is damaged, or an adapter of other modules, ranks or scalings; all are named with
 /// what to set.
-pub fn starting_adapter(
+pub(super) fn starting_adapter(
     folder: &Path,
     slots: &[AdapterSlot],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
