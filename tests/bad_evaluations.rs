@@ -234,7 +234,7 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
         &said,
     );
     // Nothing can be called without tools.
-    let said = ["the suite calls asks", "their rows have no tools"];
+    let said = ["the suite calls asks", "no tools in the row"];
     assert_refused(
         &workplace,
         &[&eval[..], &["--suite", "calls"]].concat(),

@@ -85,7 +85,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     let answer = workplace.run("eval run --output best".split(' '));
     for said in [
         "3 turns of 3 rows are asked, with 3 wanted calls; in 1 of them a text is wanted",
-        "1 turns are not asked: their rows have no tools",
+        "1 turn is not asked: no tools in the row",
     ] {
         assert!(answer.stderr.contains(said), "{}", answer.stderr);
     }

@@ -422,12 +422,12 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
     ] {
         assert!(page.contains(part), "{part} is not in the page");
     }
-    // The row that is no JSON in one of them is before the row that is right in both.
+    // The row that is no JSON in one of them is shown, and not the row that is right in both.
     let (_, page) = page.split_once("id=\"samples\"").expect("worst samples");
     let at = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
-    let (worst, right) = (at("test.jsonl:2").unwrap(), at("test.jsonl:1").unwrap());
-    assert!(worst < right);
-    let card = &page[worst..right];
+    let worst = at("test.jsonl:2").unwrap();
+    assert_eq!(at("test.jsonl:1"), None);
+    let card = &page[worst..];
     assert!(card.contains("Sorry"), "{card}");
     let (_, prompt) = card.split_once("\"Prompt of test.jsonl:2\">").unwrap();
     let (prompt, _) = prompt.split_once("</div>").unwrap();
@@ -481,7 +481,7 @@ fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
         "base_model: org/tiny\nlibrary_name: peft",
         "| LoRA | r 2, alpha 4 |",
         "| checkpoint | checkpoint-000004 |",
-        "| `data.train[0]` | train.jsonl (sha256 ",
+        "| `data.train[0]` | train.jsonl (24 rows, sha256 ",
         "| at its checkpoint | slot.mean | ",
         "learning_rate = 0.01",
         "```jinja\n",

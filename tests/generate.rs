@@ -160,7 +160,7 @@ fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
         workplace,
         &words,
         CONFIG,
-        &["chats.jsonl:1: --turn 2", "1 turns"],
+        &["chats.jsonl:1: --turn 2", "1 turn of the assistant"],
     );
 }
 

@@ -125,6 +125,10 @@ impl Pipeline<'_> {
     }
 
     /// Kills it so often, each time at a random moment of what is left of its work, and resumes.
+    #[allow(
+        clippy::print_stdout,
+        reason = "scripts/pipeline-kills shows what was lost"
+    )]
     fn is_killed(&self, n_kills: usize, seed: u64) {
         let well = (self.server)();
         let begun = Instant::now();
@@ -143,12 +147,7 @@ impl Pipeline<'_> {
             let mut n_sent = 0;
             while n_killed < n_kills {
                 let mut child = self.start(&server, &output);
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "a span has few microseconds"
-                )]
-                let moment = random.below(span.as_micros() as usize);
-                std::thread::sleep(Duration::from_micros(moment as u64));
+                std::thread::sleep(span.mul_f64(random.uniform_f64()));
                 if child.try_wait().unwrap().is_some() {
                     break;
                 }

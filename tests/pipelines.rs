@@ -301,22 +301,17 @@ fn damaged_files_of_a_folder_are_named_with_what_to_do() {
             2,
             "remove it, and the stages are made again",
         ),
+        ("checked.jsonl", "x\n", 3, "checked.jsonl:1: not valid JSON"),
         (
             "checked.jsonl",
             "x\n",
-            1,
-            "checked.jsonl: 1: not valid JSON",
-        ),
-        (
-            "checked.jsonl",
-            "x\n",
-            1,
+            3,
             "run the stage check again with --stage check",
         ),
         (
             "generated.jsonl",
             "{}\n",
-            1,
+            3,
             "generated.jsonl:1: missing field",
         ),
     ] {
@@ -441,7 +436,6 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
         peak = peak.max(peak_mib(child.id()).unwrap_or_default());
         std::thread::sleep(Duration::from_millis(10));
     }
-    let seconds = begun.elapsed().as_secs();
     let ended = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{errors}");
@@ -454,12 +448,9 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
         assert_eq!(found[name], expected[name], "{name}");
     }
     assert!(most.load(Ordering::SeqCst) > 900, "{most:?}");
-    println!(
-        "{seconds} s, {peak} MiB, {} requests",
-        server.received().len()
-    );
-    assert!(peak > 20 && peak < 600, "{peak} MiB");
-    assert!(begun.elapsed() < PATIENCE);
+    let seconds = begun.elapsed().as_secs();
+    assert!(peak > 20 && peak < 600, "{peak} MiB in {seconds} s");
+    assert!(begun.elapsed() < PATIENCE, "{seconds} s");
 }
 
 #[test]

@@ -235,7 +235,7 @@ fn data_stats_know_the_rows_by_their_fields() {
     workplace.write("chat.jsonl", lines(&[chat]));
     let found = stats("chat.jsonl");
     for part in [
-        "1 row in chat.jsonl",
+        "1 rows in chat.jsonl",
         "1 user messages",
         "| prompt_characters ",
     ] {

@@ -207,14 +207,13 @@ fn turns_that_are_not_learned_are_said_by_plan_train_and_inspect() {
     let keep = format!("{settings} --set mask.on_lost_reasoning=keep");
     let shown = said(&workplace, &format!("inspect config.toml --rows 3 {keep}"));
     for line in [
-        "1 turns not learned, switched off by train, weight or loss: messages 1",
-        "1 turns not learned, the chat template leaves out their reasoning: messages 3",
+        "1 turn not learned, switched off by train, weight or loss: messages 1",
+        "1 turn not learned, the chat template leaves out their reasoning: messages 3",
     ] {
         assert!(shown.contains(line), "{shown}");
     }
     let off = "2 turns are not learned: switched off by train, weight or loss";
-    let lost =
-        "1 turns are not learned: without their reasoning, which the chat template leaves out";
+    let lost = "1 turn is not learned: without their reasoning, which the chat template leaves out";
     for command in ["plan", "train"] {
         let text = said(&workplace, &format!("{command} config.toml {keep}"));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -73,8 +73,8 @@ class Bench:
         seconds, rss = self.tooltune(words, "ours.log")
         log = (ROOT / DIR / "ours.log").read_text(encoding="utf-8")
         said = json.loads(log[log.index("{"):])
-        if said["data"]["examples"] != n:
-            raise SystemExit(f"tooltune made {said['data']['examples']} examples of {n} rows")
+        if said["examples"] != n:
+            raise SystemExit(f"tooltune made {said['examples']} examples of {n} rows")
         return seconds, rss
 
     def peer(self, n: int) -> tuple:

@@ -43,7 +43,6 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
-    "recordings",
     "starting_points",
     "structure",
     "calls",
@@ -73,6 +72,7 @@ TEST_MODULES = [
     "hub",
     "faults",
     "first_hour",
+    "row_files",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
 # How far a loss in bf16 may be from that in f32, in percent. The test itself bounds a single step more loosely, because it also

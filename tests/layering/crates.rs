@@ -78,7 +78,7 @@ fn the_crates_know_each_other_in_one_direction() {
 
 #[test]
 fn what_training_reads_links_no_network_sandbox_or_grammar() {
-    for folder in ["data/rows", "data/agents"] {
+    for folder in ["data/rows", "data/files", "data/agents"] {
         let linked = dependencies(folder, &LINKED);
         for name in ["ureq", "seccompiler", "landlock", "nix", "llguidance"] {
             assert!(

@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::EndpointOptions;
 use tooltune_pipelines::{
-    AGAIN_PROMPT, Asked, Asking, EndpointGenerator, Generator, Limits, Made, Opening, Prompt,
-    Prompts, Run, Stage, WholeFiles,
+    AGAIN_PROMPT, Asked, Asking, EndpointGenerator, Generator, Limits, Made, Opening, Progress,
+    Prompt, Prompts, Run, Stage, WholeFiles,
 };
 
 const STAGES: &[Stage] = &[Stage {
@@ -87,6 +87,7 @@ fn with_journal(
     asked: &[Asked],
     folder: &Path,
 ) -> Result<usize, Box<dyn std::error::Error>> {
+    let mut watch = |_: &Progress| true;
     let mut run = Run::open(Opening {
         dir: folder,
         stages: STAGES,
@@ -96,7 +97,7 @@ fn with_journal(
         files: &Plain,
         limits: Limits::default(),
         only: None,
-        watch: &mut |_| true,
+        watch: &mut watch,
     })?;
     let kept = run.stage::<Value>("ask", |run| {
         let read = |_: usize, text: &str| Ok(Value::from(text));

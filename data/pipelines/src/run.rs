@@ -415,8 +415,11 @@ fn items_of<T: DeserializeOwned>(path: &Path, stage: Stage) -> Result<Vec<T>, Pi
         let (place, value) = line.map_err(|error| {
             let path = path.display().to_string();
             let said = error.to_string();
-            let reason = said.strip_prefix(&format!("{path}:")).unwrap_or(&said);
-            bad(path, reason.to_owned())
+            let rest = said
+                .strip_prefix(&path)
+                .and_then(|rest| rest.split_once(": "));
+            let (line, reason) = rest.unwrap_or(("", &said));
+            bad(format!("{path}{line}"), reason.to_owned())
         })?;
         let item = serde_json::from_value(value).map_err(|error| bad(place, error.to_string()))?;
         items.push(item);

@@ -269,7 +269,7 @@ pub(super) fn print_plan(args: &PipelineArgs, plans: &[StagePlan]) -> Result<(),
         shown.add_row(row);
     }
     print_line(&shown.trim_fmt())?;
-    let sum = |of: fn(&StagePlan) -> usize| plans.iter().map(of).sum::<usize>();
+    let sum = |of: fn(&StagePlan) -> usize| plans.iter().map(of).fold(0, usize::saturating_add);
     let n_left = sum(|plan| plan.n_requests - plan.n_there);
     let (n_prompt_tokens, n_tokens) = (
         sum(|plan| plan.n_prompt_tokens),

@@ -191,7 +191,7 @@ impl TargetArgs {
             TargetKind::of(&self.model.path)?,
             TargetKind::Adapter | TargetKind::Model
         );
-        if is_alone && config.data.eval.is_empty() {
+        if is_alone && !config.data.has_eval_rows() {
             return Err(Error::Usage(format!(
                 "{}: there is nothing to evaluate on; name rows with --data",
                 self.model.path.display()

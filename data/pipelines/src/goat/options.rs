@@ -52,6 +52,9 @@ pub struct GoatOptions {
     pub executor: Value,
 }
 
+/// Calls of a task: sixteen times those of the paper.
+const MAX_CALLS: usize = 64;
+
 /// Refuses numbers that cannot be.
 pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     let SplitShares {
@@ -69,6 +72,9 @@ pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     } else if options.min_calls == 0 || options.min_calls > options.max_calls {
         let (min, max) = (options.min_calls, options.max_calls);
         format!("--min-calls {min} and --max-calls {max}: give the fewest first, at least 1")
+    } else if options.max_calls > MAX_CALLS {
+        let max = options.max_calls;
+        format!("--max-calls {max}: give at most {MAX_CALLS}, as a task has no more APIs")
     } else if options.max_edges == Some(0) {
         "--max-edges 0: no edge is asked about; give at least 1".to_owned()
     } else if !(0.0..=2.0).contains(&options.temperature) {

@@ -75,16 +75,16 @@ impl SkippedTurns {
             |n: usize, why: &str| (n > 0).then(|| format!("{n} {} not asked: {why}", are(n)));
         let first = self.unreadable.first();
         [
-            counted(self.n_without_tools, "their rows have no tools"),
-            counted(self.n_switched_off, "the data switches them off"),
+            counted(self.n_without_tools, "no tools in the row"),
+            counted(self.n_switched_off, "switched off by the data"),
             counted(
                 self.n_over_budget,
-                "their rows have more turns than are asked of one",
+                "more turns in the row than are asked of one",
             ),
             first.map(|first| {
                 let n = self.unreadable.len();
                 format!(
-                    "{n} {} not asked: their calls cannot be read, such as {first}",
+                    "{n} {} not asked: calls that cannot be read, such as {first}",
                     are(n)
                 )
             }),

@@ -148,6 +148,9 @@ impl Translation {
             Err(Share) if to == "train.warmup_steps" => ("train.warmup_ratio", value),
             Err(Share) => {
                 let shown = shown(&value);
+                // Its table says that there are evaluations.
+                let table = to.split('.').next().unwrap_or(to);
+                self.settings.entry(table).or_insert_with(|| json!({}));
                 return self.left.push(format!(
                     "{key} = {shown}: a share of the run; {to} counts optimizer steps, and its default \
                      stays"

@@ -18,7 +18,10 @@ fn all_tables() -> BTreeMap<String, &'static Json> {
             let setting = schema::target(&table["properties"][key]);
             let items = schema::target(&setting["items"]);
             let dot = if path.is_empty() { "" } else { "." };
-            for inner in [setting, items] {
+            // One of several forms may be a table, too.
+            let forms = items["anyOf"].as_array().into_iter().flatten();
+            let forms = forms.map(schema::target);
+            for inner in [setting, items].into_iter().chain(forms) {
                 if inner.get("properties").is_some() {
                     add(&format!("{path}{dot}{key}"), inner, tables);
                 }

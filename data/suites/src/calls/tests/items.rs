@@ -100,13 +100,10 @@ fn turns_that_are_not_asked_are_counted_with_the_reason() {
     );
     let (_, skipped) = items(&row(messages, json!(tools())), AskedTurns::default());
     let lines = skipped.lines();
-    assert_eq!(
-        lines[0],
-        "1 turns are not asked: the data switches them off"
-    );
+    assert_eq!(lines[0], "1 turn is not asked: switched off by the data");
     assert!(
         lines[1].starts_with(
-            "1 turns are not asked: their calls cannot be read, such as \
+            "1 turn is not asked: calls that cannot be read, such as \
                               dev.jsonl:1#5 (a call is no JSON: "
         ),
         "{lines:?}"
