@@ -74,13 +74,18 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     let family = model.family;
     let branches = [family.norms.attention, family.norms.feed_forward];
     let count = |has: fn(&BranchNorms) -> bool| branches.iter().filter(|b| has(b)).count() as f64;
+    // Without a norm before it a branch keeps what it reads in the type of products alone.
+    let middle = match family.norms.feed_forward.before {
+        Some(_) => 0.0,
+        None => 1.0,
+    };
     let normed_heads = if family.head_norms == HeadNorms::None {
         0.0
     } else {
         1.0
     };
     BlockWidths {
-        stream: count(|branch| branch.after.is_some()),
+        stream: count(|branch| branch.after.is_some()) - middle,
         hidden: count(|branch| branch.before.is_none()),
         queries: normed_heads,
         key_values: 2.0 * normed_heads,

@@ -1,0 +1,146 @@
+"""The side of scripts/bench/families: random models of one shape in each family, trained for a few steps on rows made by rule.
+
+Time of the processor on one thread, so that other programs on the machine matter little; what a run does before its first
+step cancels, because a shorter run is subtracted.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+from machine import ROOT, commit, cpu_name, say
+
+SHAPE = {
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 1024,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 8192,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 4096}
+FAMILIES = {
+    "llama": {},
+    "mistral": {"sliding_window": 256},
+    "qwen2": {},
+    "qwen3": {},
+    "granite": {"embedding_multiplier": 12.0, "attention_multiplier": 1 / 64, "residual_multiplier": 0.22},
+    "smollm3": {},
+    "phi3": {"partial_rotary_factor": 0.75},
+    "seed_oss": {"attention_bias": True},
+    "olmo3": {"sliding_window": 256},
+    "gemma3_text": {"sliding_window": 256, "hidden_activation": "gelu_pytorch_tanh"},
+    "ministral3": {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}},
+}
+CONFIG = """device = "cpu"
+[model]
+compute_dtype = "bf16"
+[lora]
+r = 8
+lora_alpha = 16
+target_modules = "all-linear"
+[data]
+train = ["train.jsonl"]
+format = "slot"
+max_length = 4096
+[train]
+output_dir = "run"
+per_device_train_batch_size = 2
+learning_rate = 1e-4
+[checkpoint]
+save_steps = 1000
+"""
+
+
+def make_model(family: str, folder: Path):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = SHAPE | {"model_type": family} | FAMILIES[family]
+    if "rope_parameters" in config:
+        del config["rope_theta"]
+    folder.mkdir()
+    text = json.dumps(config)
+    (folder / "config.json").write_text(text)
+    torch.manual_seed(7)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16).save_pretrained(folder)
+    (folder / "config.json").write_text(text)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+        shutil.copy(ROOT / "tests/fixtures/tiny_chat_model" / name, folder)
+
+
+def seconds(program: str, place: Path, family: str, steps: int) -> float:
+    """Time of the processor that a run of so many steps takes."""
+    shutil.rmtree(place / "run", ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    model, length = f"model.model_name_or_path={place / family}", f"train.max_steps={steps}"
+    subprocess.run(
+        [program, "train", "config.toml", "--set", model, "--set", length],
+        cwd=place,
+        env=dict(os.environ, RAYON_NUM_THREADS="1", RUST_LOG="error"),
+        check=True,
+        capture_output=True,
+    )
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
+    arguments = parser.parse_args()
+    program = str(Path(arguments.program).resolve())
+    warnings.filterwarnings("ignore")
+    with tempfile.TemporaryDirectory() as place:
+        place = Path(place)
+        rows = "data synth slot --split train --rows 40 --output train.jsonl".split()
+        subprocess.run([program, *rows], cwd=place, check=True, capture_output=True)
+        (place / "config.toml").write_text(CONFIG)
+        for family in FAMILIES:
+            make_model(family, place / family)
+        found = {family: [] for family in FAMILIES}
+        for _ in range(arguments.rounds):
+            for family, steps in found.items():
+                more = seconds(program, place, family, arguments.steps + 1) - seconds(program, place, family, 1)
+                steps.append(more / arguments.steps)
+                say(f"{family}: {steps[-1]:.3f} s")
+    ratios = {
+        family: [ours / llama for ours, llama in zip(steps, found["llama"])] for family, steps in found.items()
+    }
+    lines = [
+        "# A step of each model family",
+        "",
+        "Written by `scripts/bench/families`; do not edit.",
+        "",
+        f"- commit {commit()}; {cpu_name()}; one thread, bf16, time of the processor",
+        f"- random models of hidden size {SHAPE['hidden_size']} with {SHAPE['num_hidden_layers']} blocks and a small vocabulary, "
+        "so that the head does not hide what a family adds; rank 8 on every linear layer, two rows a step",
+        f"- {arguments.rounds} rounds of {arguments.steps} steps, families in turns; cells are medians, ratios medians over rounds",
+        "",
+        "| `model_type` | s a step | beside a Llama of equal size |",
+        "|---|--:|--:|",
+    ]
+    for family, steps in found.items():
+        lines.append(f"| `{family}` | {statistics.median(steps):.2f} | {statistics.median(ratios[family]):.2f} |")
+    (ROOT / "benchmarks/families.md").write_text("\n".join(lines) + "\n")
+    say("benchmarks/families.md is written")
+
+
+if __name__ == "__main__":
+    main()
