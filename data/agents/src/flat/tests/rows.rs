@@ -79,7 +79,7 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         assert_eq!(&same.row, row);
         assert!(same.flat_schema.is_none());
     }
-    let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (*k, *n)).collect();
+    let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (&**k, *n)).collect();
     let once = [
         "already_flat",
         "lossy",
@@ -135,7 +135,7 @@ fn always_takes_apart_what_is_simple_and_keeps_what_has_no_flat_form() {
         let mut report = FlattenReport::default();
         let flat = flatten_slot_row(&row(schema.clone(), gold), &always, &mut report);
         assert_eq!(flat.flat_schema.is_none(), reason.is_some(), "{schema}");
-        let kept = report.kept_schemas.first().map(|kept| kept.reason);
+        let kept = report.kept_schemas.first().map(|kept| &*kept.reason);
         assert_eq!(kept, reason, "{schema}");
     }
     let mut report = FlattenReport::default();
@@ -300,7 +300,7 @@ fn tools_of_one_name_stay_nested_because_a_call_does_not_say_whose_it_is() {
     assert_eq!(flat_row.conversation, nested);
     let kept = &report.kept_schemas[0];
     assert_eq!(
-        (kept.reason, kept.tool.as_deref()),
+        (&*kept.reason, kept.tool.as_deref()),
         ("shared_name", Some("book"))
     );
 }

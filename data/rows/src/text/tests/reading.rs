@@ -493,8 +493,8 @@ fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
 fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_fixes_it() {
     let row = r#"{"prompt": "x", "completion": "y"}"#;
     let units: Vec<u16> = format!("\u{feff}{row}\n{row}\n").encode_utf16().collect();
-    let little = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
-    let big = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+    let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
     for (bytes, what, command) in [
         (little, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
         (big, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
