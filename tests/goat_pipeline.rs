@@ -56,7 +56,7 @@ pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<Stri
     let usual = [("--rows", "20"), ("--threshold", "0.4")];
     let is_again = rest.contains("--seen-from");
     let is_left = |(option, _): &&(&str, &str)| {
-        !rest.contains(option) && !(is_again && *option == "--threshold")
+        !(rest.contains(option) || is_again && *option == "--threshold")
     };
     let usual: Vec<String> = usual
         .iter()

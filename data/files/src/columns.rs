@@ -114,24 +114,14 @@ impl ColumnRows {
     pub(crate) fn of_arrow_file(path: &Path, file: File) -> Result<Self, ReadError> {
         let opened = guarded(|| Ok(FileReader::try_new(BufReader::new(file), None)?));
         let reader = opened.map_err(|fault| unreadable(path, fault))?;
-        let are_json = reader
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| is_json_text(field))
-            .collect();
+        let are_json = reader.schema().fields().iter().map(is_json_text).collect();
         Ok(Self::new(path, Box::new(reader), are_json))
     }
 
     pub(crate) fn of_arrow_stream(path: &Path, file: File) -> Result<Self, ReadError> {
         let opened = guarded(|| Ok(StreamReader::try_new(BufReader::new(file), None)?));
         let reader = opened.map_err(|fault| unreadable(path, fault))?;
-        let are_json = reader
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| is_json_text(field))
-            .collect();
+        let are_json = reader.schema().fields().iter().map(is_json_text).collect();
         Ok(Self::new(path, Box::new(reader), are_json))
     }
 

@@ -121,7 +121,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn run(&mut self, to: &SyncSender<Read>) -> Result<(), SendError<Read>> {
+    /// Hands on what is read; none where nobody takes it any more.
+    fn run(&mut self, to: &SyncSender<Read>) -> Option<()> {
         loop {
             let next = match self.source.next_line() {
                 Ok(Some(line)) => self.line(line),
@@ -129,15 +130,16 @@ impl Reading {
                 Err(error) => Err(error),
             };
             match next {
-                Ok(read) => to.send(read)?,
-                Err(error) => return to.send(Read::Done(Fed::Failed(error))),
+                Ok(read) => to.send(read).ok()?,
+                Err(error) => return to.send(Read::Done(Fed::Failed(error))).ok(),
             }
         }
         if let Some(earlier) = self.earlier.take().filter(|earlier| !earlier.is_empty()) {
-            return to.send(Read::Done(Fed::Failed(earlier.beyond_the_rows())));
+            let beyond = earlier.beyond_the_rows();
+            return to.send(Read::Done(Fed::Failed(beyond))).ok();
         }
         let notes = self.source.unread().into_iter().collect();
-        to.send(Read::Done(Fed::Notes(notes)))
+        to.send(Read::Done(Fed::Notes(notes))).ok()
     }
 
     /// The answer that an earlier process has given, or the line itself.
