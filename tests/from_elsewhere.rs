@@ -97,9 +97,13 @@ const TRL: &str = r#"{"model_name_or_path": "MODEL", "use_peft": true, "lora_r":
 
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
-    let row = json!({"messages": [{"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello."}]});
-    workplace.write("rows.jsonl", format!("{row}\n").repeat(60));
+    // Rows that are the same are kept back together.
+    let row = |i: usize| {
+        json!({"messages": [{"role": "user", "content": format!("Hi {i}")},
+        {"role": "assistant", "content": "Hello."}]})
+    };
+    let rows = (0..60).map(|i| format!("{}\n", row(i)));
+    workplace.write("rows.jsonl", rows.collect::<String>());
     let other = json!({"messages": [{"role": "user", "content": "Bye"},
         {"role": "assistant", "content": "Bye."}]});
     workplace.write("others.jsonl", format!("{other}\n"));

@@ -132,7 +132,7 @@ fn rows_that_are_none_are_refused_with_their_place() {
         ("{\"a\": 1}\n{\"a\": }\n", "source:2: not valid JSON"),
         (
             "{\"a\": 1, \"a\": 2}\n",
-            "source:1: column 10: the key \"a\" stands twice",
+            "source:1: column 12: the key \"a\" stands twice",
         ),
         (
             "{\"a\": 99999999999999999999}\n",

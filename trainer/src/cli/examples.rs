@@ -177,8 +177,7 @@ Examples:
 
 pub(super) const APPLY_REVIEW: &str = "\
 Examples:
-  tooltune data goat apply-review g/test_unseen.jsonl --documents d.jsonl --review review.jsonl \\
-    --output bench.jsonl";
+  tooltune data goat apply-review t --documents d --review r --output o.jsonl";
 
 pub(super) const IMPORT: &str = "\
 Examples:

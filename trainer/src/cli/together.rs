@@ -59,11 +59,14 @@ const RULES: [Together; 13] = [
 ///
 /// The first such option, with those of which one is missing.
 pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-    let (mut verb, mut typed) = ("", matches);
+    let (mut verb, mut typed, mut known) = ("", matches, Some(&*command));
     while let Some((name, below)) = typed.subcommand() {
         (verb, typed) = (name, below);
+        known = known.and_then(|command| command.find_subcommand(name));
     }
-    let has = |id: &str| typed.try_contains_id(id).is_ok();
+    let arguments = known.into_iter().flat_map(Command::get_arguments);
+    let ids: Vec<String> = arguments.map(|one| one.get_id().to_string()).collect();
+    let has = |id: &str| ids.iter().any(|known| known == id);
     let is_typed = |id: &str| has(id) && typed.value_source(id) == Some(ValueSource::CommandLine);
     for Together {
         verb: of,

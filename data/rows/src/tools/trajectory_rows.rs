@@ -151,6 +151,8 @@ impl TrajectoryReader {
             let place = self.lines.path().display().to_string();
             return is_empty.then(|| Err(ToolsError::Empty { what }.at(place)));
         };
+        // What cannot be read is told for what it is, and not as an empty file behind that.
+        self.is_done |= line.is_err();
         Some(line.and_then(|(place, text)| {
             let value =
                 json::parse_unique(&text).map_err(|error| ToolsError::of_row(error).at(&place))?;

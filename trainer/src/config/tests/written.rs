@@ -10,7 +10,14 @@ fn configs() -> [(&'static str, &'static [&'static str]); 14] {
     [
         (
             SLOT,
-            &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", ODD],
+            &[
+                "train.learning_rate=0.1",
+                "train.adam_epsilon=1e-300",
+                "lora.init_from=runs/first",
+                "train.loraplus_lr_ratio=16",
+                "train.neftune_noise_alpha=5",
+                ODD,
+            ],
         ),
         (
             Preset::Sft.text(),
