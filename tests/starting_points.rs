@@ -120,7 +120,7 @@ fn an_adapter_of_another_kind_is_told_with_what_to_set() {
             "lora.target_modules=[\"q_proj\"]",
             &[
                 "[lora] leaves out its",
-                "and 11 more",
+                "and 9 more",
                 "lora.target_modules = ",
             ],
         ),
