@@ -131,7 +131,9 @@ fn columns_weights_and_a_limit_say_which_rows_are_read() {
 
     let misspelt = plan("--set data.columns.promt=\"question\"");
     assert!(
-        misspelt.stderr.contains("did you mean \"prompt\"?"),
+        misspelt
+            .stderr
+            .contains("lacks prompt, did you mean \"promt\"?"),
         "{}",
         misspelt.stderr
     );
@@ -194,7 +196,9 @@ fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
         "{}",
         both.stderr
     );
-    let none = format!("plan config.toml {words} --set data.validation_split=0.000001");
+    let none = format!(
+        "plan config.toml {words} --set data.validation_split=0.000001 --set train.output_dir=other"
+    );
     let none = workplace.run(none.split_whitespace());
     assert!(
         none.stderr.contains("keeps none of 60 rows back"),
