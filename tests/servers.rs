@@ -343,7 +343,7 @@ fn limits_of_the_process_are_named_where_they_end_a_command() {
         ),
         (
             "-n 6",
-            3,
+            1,
             ["Too many open files", "at most 6 open files (ulimit -n)"],
         ),
         (

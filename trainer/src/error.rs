@@ -326,6 +326,11 @@ impl Error {
             | Self::Device(_)
             | Self::Synth(_)
             | Self::Graph(_) => 2,
+            Self::Data(DataError::Read(error)) | Self::Tools(ToolsError::Read(error))
+                if error.is_of_the_system() =>
+            {
+                1
+            }
             Self::Data(_)
             | Self::Convert(ConvertError::Rows(_))
             | Self::Tools(_)

@@ -105,6 +105,11 @@ impl ReadError {
         }
     }
 
+    /// Whether the system refuses the file, so that no row is at fault.
+    pub fn is_of_the_system(&self) -> bool {
+        matches!(self, Self::Unreadable { error, .. } if error.raw_os_error().is_some())
+    }
+
     /// Whether the message names the file.
     pub(crate) fn names_its_file(&self) -> bool {
         matches!(
