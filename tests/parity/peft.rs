@@ -81,8 +81,11 @@ pub(crate) fn replay(
 #[test]
 fn twenty_steps_on_a_tiny_model_agree_with_peft() {
     let plain = check_steps("llama31", 20);
-    let files = ("loraplus_steps.json", "loraplus_final.safetensors");
-    let faster = trained_as_peft("llama31", files, 20);
+    let with_ratio = StepFiles {
+        steps: "loraplus_steps.json",
+        result: "loraplus_final.safetensors",
+    };
+    let faster = trained_as_peft("llama31", &with_ratio, 20);
     assert!(
         relative_difference(&plain, &faster) > 0.01,
         "LoRA+ changes nothing"
@@ -91,11 +94,22 @@ fn twenty_steps_on_a_tiny_model_agree_with_peft() {
 
 /// Losses, norms and the trained adapter of so many steps.
 pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
-    trained_as_peft(model, ("steps.json", "final.safetensors"), n_steps)
+    let plain = StepFiles {
+        steps: "steps.json",
+        result: "final.safetensors",
+    };
+    trained_as_peft(model, &plain, n_steps)
 }
 
-/// What the steps of a file lead to, after it was compared with PEFT's result in the other.
-fn trained_as_peft(model: &str, (steps, result): (&str, &str), n_steps: usize) -> Vec<f32> {
+/// Steps of PEFT in the folder of a model, and what they lead to.
+struct StepFiles {
+    steps: &'static str,
+    result: &'static str,
+}
+
+/// What the steps lead to here, after it was compared with PEFT's result.
+fn trained_as_peft(model: &str, files: &StepFiles, n_steps: usize) -> Vec<f32> {
+    let StepFiles { steps, result } = files;
     let folder = fixture(&format!("models/{model}/lora"));
     let mut decoder = load_base(&fixture(&format!("models/{model}")));
     let mut adapters = attach_adapter(&mut decoder, &folder.join("adapter"));

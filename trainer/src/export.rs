@@ -12,8 +12,8 @@ use tooltune_checkpoints::adapter::{
     save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{
-    GgufMergeOptions, MergeOptions, OLLAMA_MODEL, save_merged, save_merged_gguf, save_ollama,
-    tokenizer_files,
+    GgufMergeOptions, MergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged, save_merged_gguf,
+    save_ollama, tokenizer_files,
 };
 use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
@@ -344,7 +344,11 @@ pub fn export_merged_gguf(
             let mut files = prompts.files();
             files.insert(README.to_owned(), card.into());
             files.insert(MODELFILE.to_owned(), modelfile.text.into_bytes());
-            save_ollama(output, &base.path, (&adapter, &scalings), &options, &files)?;
+            let folder = OllamaFolder {
+                model: options,
+                files: &files,
+            };
+            save_ollama(output, &base.path, &adapter, &scalings, &folder)?;
             Ok(modelfile.lacks_template)
         }
     }

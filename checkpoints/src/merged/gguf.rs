@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{check_modules, delta};
+use super::{by_weight, delta};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
 use crate::atomic::{create_in_parts, write_directory, write_file};
 use crate::error::CheckpointError;
@@ -61,11 +61,7 @@ pub fn save_merged_gguf(
 ) -> Result<(), CheckpointError> {
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
-    let by_weight: BTreeMap<String, &(Pair<'_>, f64)> = scaled
-        .iter()
-        .map(|scaled| (format!("{}.weight", scaled.0.module), scaled))
-        .collect();
-    check_modules(&files, &by_weight)?;
+    let by_weight = by_weight(&files, &scaled)?;
     let gguf_base = GgufBase::from_config(base, &files.config)?;
     let stored = match files.weights.paths().next() {
         Some(file) if files.weights.is_gguf() => Some(GgufFile::open(file)?),
@@ -82,12 +78,12 @@ pub fn save_merged_gguf(
         None => of_folder(base, &model, options)?,
     };
     for tensor in &tensors {
+        let shape: Vec<u64> = tensor.new.shape().iter().map(|&dim| dim as u64).collect();
         let overflow = || CheckpointError::SizeOverflow {
             path: path.to_owned(),
             tensor: tensor.new.name().to_owned(),
-            shape: tensor.new.shape().iter().map(|&dim| dim as u64).collect(),
+            shape: shape.clone(),
         };
-        let shape: Vec<u64> = tensor.new.shape().iter().map(|&dim| dim as u64).collect();
         let n_bytes = tensor.new.n_bytes().ok_or_else(overflow)?;
         header
             .place(tensor.new.name(), &shape, tensor.new.gguf_type(), n_bytes)
@@ -108,8 +104,17 @@ pub fn save_merged_gguf(
 /// The name of the model within the folder of [`save_ollama`].
 pub const OLLAMA_MODEL: &str = "model.gguf";
 
-/// Writes the folder `dir` that `ollama create` reads: the merged model as [`OLLAMA_MODEL`], and
-/// `files` by their names, such as `Modelfile`; complete or not at all.
+/// What stands in a folder for `ollama create`.
+#[derive(Debug, Clone, Copy)]
+pub struct OllamaFolder<'a> {
+    /// How the model is written.
+    pub model: GgufMergeOptions<'a>,
+    /// Further files by their names, such as `Modelfile`.
+    pub files: &'a BTreeMap<String, Vec<u8>>,
+}
+
+/// Writes the folder `dir` that `ollama create` reads: the merged model as [`OLLAMA_MODEL`], and the
+/// files of `folder`; complete or not at all.
 ///
 /// # Errors
 ///
@@ -117,14 +122,14 @@ pub const OLLAMA_MODEL: &str = "model.gguf";
 pub fn save_ollama(
     dir: &Path,
     base: &Path,
-    (adapter, scalings): (&Adapter, &Scalings),
-    options: &GgufMergeOptions<'_>,
-    files: &BTreeMap<String, Vec<u8>>,
+    adapter: &Adapter,
+    scalings: &Scalings,
+    folder: &OllamaFolder<'_>,
 ) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
         let model = staging.join(OLLAMA_MODEL);
-        save_merged_gguf(&model, base, adapter, scalings, options)?;
-        let mut files = files.iter();
+        save_merged_gguf(&model, base, adapter, scalings, &folder.model)?;
+        let mut files = folder.files.iter();
         files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
     })
 }

@@ -10,7 +10,7 @@ mod delta;
 mod gguf;
 
 pub use companions::tokenizer_files;
-pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, save_merged_gguf, save_ollama};
+pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged_gguf, save_ollama};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -78,11 +78,7 @@ pub fn save_merged(
 ) -> Result<(), CheckpointError> {
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
-    let by_weight: BTreeMap<String, &(Pair<'_>, f64)> = scaled
-        .iter()
-        .map(|scaled| (format!("{}.weight", scaled.0.module), scaled))
-        .collect();
-    check_modules(&files, &by_weight)?;
+    let by_weight = by_weight(&files, &scaled)?;
     let shards = shards(&files.weights, options)?;
     write_directory(dir, |staging| {
         companions::write(staging, base, &files, options)?;
@@ -99,6 +95,18 @@ pub fn save_merged(
         }
         Ok(())
     })
+}
+
+/// The pair of each adapted weight by the name of that; every one has been checked.
+fn by_weight<'a>(
+    files: &ModelFiles,
+    scaled: &'a [(Pair<'a>, f64)],
+) -> Result<BTreeMap<String, &'a (Pair<'a>, f64)>, CheckpointError> {
+    let named = scaled.iter();
+    let named = named.map(|scaled| (format!("{}.weight", scaled.0.module), scaled));
+    let by_weight = named.collect();
+    check_modules(files, &by_weight)?;
+    Ok(by_weight)
 }
 
 /// Checks that every adapted weight is there, is the base's own, and fits its factors.

@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::EndpointOptions;
 use tooltune_pipelines::{
-    AGAIN_PROMPT, Asked, Asking, EndpointGenerator, Generator, Limits, Made, Opening, Progress,
-    Prompt, Prompts, Run, Stage, WholeFiles,
+    AGAIN_PROMPT, Asked, Asking, EndpointGenerator, Generator, Limits, Made, Opening, Place,
+    Progress, Prompt, Prompts, Run, Stage, WholeFiles,
 };
 
 const STAGES: &[Stage] = &[Stage {
@@ -89,15 +89,17 @@ fn with_journal(
 ) -> Result<usize, Box<dyn std::error::Error>> {
     let mut watch = |_: &Progress| true;
     let mut run = Run::open(Opening {
-        dir: folder,
+        place: Place {
+            dir: folder,
+            generator,
+            files: &Plain,
+            limits: Limits::default(),
+            only: None,
+            watch: &mut watch,
+        },
         stages: STAGES,
         settings: Map::new(),
         prompts: Prompts::open(&[AGAIN_PROMPT], None)?,
-        generator,
-        files: &Plain,
-        limits: Limits::default(),
-        only: None,
-        watch: &mut watch,
     })?;
     let kept = run.stage::<Value>("ask", |run| {
         let read = |_: usize, text: &str| Ok(Value::from(text));

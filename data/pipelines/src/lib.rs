@@ -42,4 +42,6 @@ pub use generator::{
 pub use journal::{Entry, JOURNAL_FILE, Journal};
 pub use prompts::{PromptFile, Prompts};
 pub use report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
-pub use run::{Limits, Made, Opening, Progress, Run, Stage, digest_of, read_items, read_report};
+pub use run::{
+    Limits, Made, Opening, Place, Progress, Run, Stage, digest_of, read_items, read_report,
+};

@@ -77,16 +77,10 @@ pub struct Progress {
     pub n_tokens: usize,
 }
 
-/// What a run is given.
-pub struct Opening<'a> {
-    /// The pipeline's folder; it is made if need be.
+/// Where and with what a pipeline runs.
+pub struct Place<'a> {
+    /// Its folder; it is made if need be.
     pub dir: &'a Path,
-    /// The stages in their order.
-    pub stages: &'static [Stage],
-    /// What replies follow from, besides prompts and generator: options and digests of inputs.
-    pub settings: Map<String, Value>,
-    /// The prompts.
-    pub prompts: Prompts,
     /// What generates.
     pub generator: &'a dyn Generator,
     /// What makes files.
@@ -97,6 +91,27 @@ pub struct Opening<'a> {
     pub only: Option<&'a str>,
     /// Shown how far the work is, several times a second; it ends the work by returning false.
     pub watch: &'a mut dyn FnMut(&Progress) -> bool,
+}
+
+impl std::fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a run is given.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    /// Where it runs.
+    pub place: Place<'a>,
+    /// The stages in their order.
+    pub stages: &'static [Stage],
+    /// What replies follow from, besides prompts and generator: options and digests of inputs.
+    pub settings: Map<String, Value>,
+    /// The prompts.
+    pub prompts: Prompts,
 }
 
 /// A run.
@@ -116,15 +131,6 @@ pub struct Run<'a> {
     pub(crate) n_failed: usize,
     /// Calls of APIs by the stage that needs them.
     pub(crate) needed_calls: BTreeMap<&'static str, NeededCalls>,
-}
-
-impl std::fmt::Debug for Opening<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opening")
-            .field("dir", &self.dir)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
 }
 
 impl std::fmt::Debug for Run<'_> {
@@ -194,17 +200,20 @@ impl<'a> Run<'a> {
     /// - its files cannot be read or written
     pub fn open(opening: Opening<'a>) -> Result<Self, PipelineError> {
         let Opening {
-            dir,
+            place,
             stages,
             settings,
             prompts,
+        } = opening;
+        let Place {
+            dir,
             generator,
             files,
             limits,
             only,
             watch,
-        } = opening;
-        let only = only.map(|name| place(stages, name)).transpose()?;
+        } = place;
+        let only = only.map(|name| place_of(stages, name)).transpose()?;
         let settings = all_settings(&settings, &prompts, generator);
         let journal = Journal::open(dir, &settings, files)?;
         let report = read_report(dir)?;
@@ -255,7 +264,7 @@ impl<'a> Run<'a> {
         name: &'static str,
         make: impl FnOnce(&mut Self) -> Result<Made<T>, PipelineError>,
     ) -> Result<Option<Vec<T>>, PipelineError> {
-        let idx = place(self.stages, name)?;
+        let idx = place_of(self.stages, name)?;
         let stage = self.stages[idx];
         if self.only.is_some_and(|only| only < idx) {
             return Ok(None);
@@ -325,7 +334,7 @@ impl<'a> Run<'a> {
             *done.dropped.entry(dropped.reason.clone()).or_default() += 1;
         }
         // In the order of the stages, and none that has to be made anew.
-        let idx = place(self.stages, stage.name)?;
+        let idx = place_of(self.stages, stage.name)?;
         let before = &self.stages[..idx];
         let is_before =
             |report: &StageReport| before.iter().any(|stage| stage.name == report.stage);
@@ -393,7 +402,7 @@ pub fn read_items<T: DeserializeOwned>(
     name: &str,
 ) -> Result<Option<Vec<T>>, PipelineError> {
     let report = read_report(dir)?;
-    let last = place(stages, name)?;
+    let last = place_of(stages, name)?;
     let mut input: Option<String> = None;
     for stage in &stages[..=last] {
         input = done(dir, &report, *stage, input.as_deref())?;
@@ -428,7 +437,7 @@ fn items_of<T: DeserializeOwned>(path: &Path, stage: Stage) -> Result<Vec<T>, Pi
 }
 
 /// The place of a stage among the others.
-fn place(stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
+fn place_of(stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
     let found = stages.iter().position(|stage| stage.name == name);
     found.ok_or_else(|| PipelineError::NoStage {
         given: name.to_owned(),

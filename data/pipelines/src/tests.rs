@@ -123,15 +123,17 @@ fn run(dir: &Path, generator: &dyn Generator, given: &Given<'_>) -> Result<Repor
         left.get() > 0
     };
     let mut run = Run::open(Opening {
-        dir,
+        place: Place {
+            dir,
+            generator,
+            files: &Staged,
+            limits: given.limits,
+            only: given.only,
+            watch: &mut watch,
+        },
         stages: STAGES,
         settings: Map::from_iter([("items".to_owned(), json!(given.n_items))]),
         prompts: Prompts::open(&[AGAIN_PROMPT], given.prompts)?,
-        generator,
-        files: &Staged,
-        limits: given.limits,
-        only: given.only,
-        watch: &mut watch,
     })?;
     let doubled = run.stage("double", |run| {
         let asked: Vec<Asked> = (0..given.n_items)
@@ -531,15 +533,17 @@ fn what_is_no_prompt_is_made_once_for_each_request_of_an_item() {
     let made = |id: &str, request: Value| {
         let mut watch = |_: &Progress| true;
         let mut run = Run::open(Opening {
-            dir: dir.path(),
+            place: Place {
+                dir: dir.path(),
+                generator: &generator,
+                files: &Staged,
+                limits: Limits::default(),
+                only: None,
+                watch: &mut watch,
+            },
             stages: STAGES,
             settings: Map::new(),
             prompts: Prompts::open(&[AGAIN_PROMPT], None).unwrap(),
-            generator: &generator,
-            files: &Staged,
-            limits: Limits::default(),
-            only: None,
-            watch: &mut watch,
         })
         .unwrap();
         let output = run.once("double", id, &request, || {

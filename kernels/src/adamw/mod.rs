@@ -106,25 +106,13 @@ impl AdamW {
         state: &mut AdamWState,
         learning_rate: f64,
     ) -> Tensor<1> {
-        #[cfg(feature = "cube")]
-        {
-            let inputs = [
-                &parameters,
-                &gradient,
-                &state.first_moment,
-                &state.second_moment,
-            ];
-            if inputs.into_iter().all(are_floats_on_gpu) {
-                return cuda::update(self, [parameters, gradient], state, learning_rate);
-            }
-        }
         self.update_scaled(parameters, gradient, state, learning_rate, None)
     }
 
     /// [`update`](Self::update) with a learning rate for each parameter: `learning_rate` times its
     /// number in `scales`, or times 1 without any. Decay goes by that rate, too.
     ///
-    /// On a GPU this is made of plain tensor operations.
+    /// With scales it is made of plain tensor operations on a GPU.
     ///
     /// # Shapes
     ///
@@ -137,14 +125,18 @@ impl AdamW {
         learning_rate: f64,
         scales: Option<&Tensor<1>>,
     ) -> Tensor<1> {
-        let served =
-            |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
         let inputs = [
             &parameters,
             &gradient,
             &state.first_moment,
             &state.second_moment,
         ];
+        #[cfg(feature = "cube")]
+        if scales.is_none() && inputs.into_iter().all(are_floats_on_gpu) {
+            return cuda::update(self, [parameters, gradient], state, learning_rate);
+        }
+        let served =
+            |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
         if !inputs.into_iter().chain(scales).all(served) {
             return reference::update(self, parameters, gradient, state, learning_rate, scales);
         }

@@ -128,7 +128,7 @@ mod tests {
             ),
             (
                 "tooltune structure run --text t --schema s.json --concurrency 3",
-                "--concurrency means something beside --upstream-endpoint alone",
+                "--upstream-endpoint <URL>",
             ),
         ] {
             let said = said(line).unwrap_or_default();

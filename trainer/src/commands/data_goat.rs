@@ -6,11 +6,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
-use tooltune_pipelines::Limits;
 use tooltune_pipelines::goat::{
     EdgeTruth, GoatMade, GoatOptions, GoatPipeline, GoatPlace, PAIRS_FILE, SplitShares,
     TRAJECTORIES_FILE,
 };
+use tooltune_pipelines::{Limits, Place};
 use tooltune_report::{GraphEdge, render_graph};
 use tooltune_rows::tools::{ApiCatalogue, Trajectory};
 use tooltune_synth::statistics::trajectory_statistics;
@@ -62,17 +62,19 @@ pub(super) fn run(args: &DataGoatArgs, place: &DeviceOption) -> Result<(), Error
     let outcome = with_generator(&args.generator, place, |generator| {
         let mut view = View::begin(&args.pipeline);
         let outcome = pipeline.run(GoatPlace {
-            dir: &args.pipeline.output,
-            generator,
+            place: Place {
+                dir: &args.pipeline.output,
+                generator,
+                files: &Atomic,
+                limits: Limits {
+                    max_api_calls: args.max_api_calls,
+                    ..args.pipeline.limits()
+                },
+                only: args.pipeline.stage.as_deref(),
+                watch: &mut |progress| view.show(progress),
+            },
             encoder: encoder.as_ref().map(|encoder| encoder as _),
             executor: executor.as_mut(),
-            files: &Atomic,
-            limits: Limits {
-                max_api_calls: args.max_api_calls,
-                ..args.pipeline.limits()
-            },
-            only: args.pipeline.stage.as_deref(),
-            watch: &mut |progress| view.show(progress),
         });
         drop(view);
         with_report(&args.pipeline, outcome)

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_pipelines::Place;
 use tooltune_pipelines::slot::{
-    Place, ROWS_FILE, SetComplexity, SlotOptions, SlotPipeline, complexity_of_file,
+    ROWS_FILE, SetComplexity, SlotOptions, SlotPipeline, complexity_of_file,
 };
 use tooltune_report::{MeasuredSet, render_complexity};
 

@@ -67,14 +67,10 @@ impl Optimizer {
         // Taken out, so that parameters without other readers are changed where they lie.
         let before = std::mem::replace(parameters, gradient.clone());
         let state = &mut self.state;
-        *parameters = match &self.rate_scales {
-            None => self.adamw.update(before, gradient, state, learning_rate),
-            scales => {
-                let scales = scales.as_ref();
-                self.adamw
-                    .update_scaled(before, gradient, state, learning_rate, scales)
-            }
-        };
+        let scales = self.rate_scales.as_ref();
+        *parameters = self
+            .adamw
+            .update_scaled(before, gradient, state, learning_rate, scales);
         StepOutcome::Updated { grad_norm }
     }
 }

@@ -54,7 +54,7 @@ pub struct Preparation {
     pub held_out: Option<Prepared>,
     /// Adapter settings.
     pub lora: LoraConfig,
-    /// The factors that the run begins with, where it goes on from another adapter.
+    /// The factors that the run begins with, where it continues from another adapter.
     pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
     /// Which examples make a step.
     pub order: StepOrder,
@@ -136,7 +136,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let lora = config.lora.clone();
     let slots = lora.slots(&base.config)?;
     let starting_adapter = match &lora.init_from {
-        Some(path) => Some(going_on_from(config, path, &slots)?),
+        Some(path) => Some(continued_from(config, path, &slots)?),
         None => None,
     };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -199,9 +199,9 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     })
 }
 
-/// The factors of the adapter that a run goes on from, which belongs to the run's base model as far as
+/// The factors of the adapter that a run continues from, which belongs to the run's base model as far as
 /// the adapter's own run tells.
-fn going_on_from(
+fn continued_from(
     config: &Config,
     init_from: &Path,
     slots: &[AdapterSlot],

@@ -33,7 +33,7 @@ pub const RETRIEVER: &str = "retriever.model_name_or_path";
 /// The encoder of the metrics.
 pub const ENCODER: &str = "eval.encoder";
 
-/// The adapter that a run goes on from.
+/// The adapter that a run continues from.
 const STARTING_ADAPTER: &str = "lora.init_from";
 
 /// What models are asked with.

@@ -1,4 +1,4 @@
-//! The adapter that a run goes on from.
+//! The adapter that a run continues from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -55,11 +55,10 @@ use self::items::{CalledTask, ParsedApi, Task};
 use self::options::{catalogue_of, check, check_held_out, settings_of};
 use crate::ask::StagePlan;
 use crate::error::PipelineError;
-use crate::files::WholeFiles;
-use crate::generator::{Generator, ModelInfo};
+use crate::generator::ModelInfo;
 use crate::prompts::Prompts;
 use crate::report::Report;
-use crate::run::{Limits, Opening, Progress, Run, Stage};
+use crate::run::{Opening, Place, Run, Stage};
 
 pub use self::options::GoatOptions;
 pub use self::prompts::PROMPTS;
@@ -142,30 +141,20 @@ pub struct GoatPipeline {
     earlier: Option<Earlier>,
 }
 
-/// Where and with what a pipeline runs.
+/// Where and with what GOAT's pipeline runs.
 pub struct GoatPlace<'a> {
-    /// Its folder.
-    pub dir: &'a Path,
-    /// What generates.
-    pub generator: &'a dyn Generator,
+    /// As any pipeline.
+    pub place: Place<'a>,
     /// What compares descriptions; a run that makes rows anew needs none.
     pub encoder: Option<&'a dyn SentenceEncoder>,
     /// What answers calls.
     pub executor: &'a mut dyn Executor,
-    /// What makes files.
-    pub files: &'a dyn WholeFiles,
-    /// The budget.
-    pub limits: Limits,
-    /// The one stage that is made.
-    pub only: Option<&'a str>,
-    /// Shown how far the work is; it ends the work by returning false.
-    pub watch: &'a mut dyn FnMut(&Progress) -> bool,
 }
 
 impl std::fmt::Debug for GoatPlace<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GoatPlace")
-            .field("dir", &self.dir)
+            .field("place", &self.place)
             .finish_non_exhaustive()
     }
 }
@@ -268,15 +257,10 @@ impl GoatPipeline {
             earlier,
         } = self;
         let mut run = Run::open(Opening {
-            dir: place.dir,
+            place: place.place,
             stages,
             settings,
             prompts,
-            generator: place.generator,
-            files: place.files,
-            limits: place.limits,
-            only: place.only,
-            watch: place.watch,
         })?;
         let given = Given {
             options: &options,

@@ -169,7 +169,7 @@ pub(super) fn without_stated(calls: &mut [TrajectoryCall], query: &str) {
 }
 
 /// The values of the last outputs that the answer states and that neither the query nor an argument
-/// says: what a right answer must hold. Outputs that a later call goes on with are on the way.
+/// says: what a right answer must hold. Outputs that a later call uses are on the way.
 pub(super) fn facts(calls: &[TrajectoryCall], query: &str, response: &str) -> Vec<String> {
     let used: BTreeSet<usize> = calls
         .iter()

@@ -18,8 +18,9 @@ use tooltune_synth::goat::{self, GoatExecutor};
 use self::oracle::{Oracle, number};
 use super::*;
 use crate::files::Staged;
-use crate::generator::{Came, GeneratorFailure, Prompt, Reply};
+use crate::generator::{Came, Generator, GeneratorFailure, Prompt, Reply};
 use crate::journal::JOURNAL_FILE;
+use crate::run::Limits;
 
 /// One first reply of so many is no JSON.
 const SLIPS: u64 = 50;
@@ -188,19 +189,21 @@ impl Work {
         let left = Cell::new(n_looks);
         let pipeline = GoatPipeline::read(options, None)?;
         pipeline.run(GoatPlace {
-            dir: &self.dir.path().join(out),
-            generator: &self.model,
+            place: Place {
+                dir: &self.dir.path().join(out),
+                generator: &self.model,
+                files: &Staged,
+                limits,
+                only,
+                watch: &mut |_| {
+                    left.set(left.get().saturating_sub(1));
+                    left.get() > 0
+                },
+            },
             encoder: Some(&HashEncoder),
             executor: &mut Counted {
                 world: GoatExecutor::new(),
                 calls: &self.calls,
-            },
-            files: &Staged,
-            limits,
-            only,
-            watch: &mut |_| {
-                left.set(left.get().saturating_sub(1));
-                left.get() > 0
             },
         })
     }

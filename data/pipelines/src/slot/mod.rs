@@ -25,14 +25,12 @@ use serde_json::{Map, Value, json};
 use self::rows::{Demonstration, GivenText, WrittenPair};
 use crate::ask::{AGAIN_PROMPT, Asked, StagePlan};
 use crate::error::PipelineError;
-use crate::files::WholeFiles;
-use crate::generator::{Generator, ModelInfo};
+use crate::generator::ModelInfo;
 use crate::journal::Journal;
 use crate::prompts::{PromptFile, Prompts, digest};
 use crate::report::Report;
 use crate::run::{
-    Limits, MAX_TOKENS, Opening, Progress, Run, Stage, all_settings, check_range, digest_of,
-    read_items,
+    MAX_TOKENS, Opening, Place, Run, Stage, all_settings, check_range, digest_of, read_items,
 };
 
 pub use self::complexity::{SetComplexity, complexity_of_file};
@@ -142,30 +140,6 @@ pub struct SlotPipeline {
     settings: Map<String, Value>,
     demonstrations: Vec<Demonstration>,
     texts: Option<Vec<(String, GivenText)>>,
-}
-
-/// Where and with what a pipeline runs.
-pub struct Place<'a> {
-    /// Its folder.
-    pub dir: &'a Path,
-    /// What generates.
-    pub generator: &'a dyn Generator,
-    /// What makes files.
-    pub files: &'a dyn WholeFiles,
-    /// The budget.
-    pub limits: Limits,
-    /// The one stage that is made.
-    pub only: Option<&'a str>,
-    /// Shown how far the work is; it ends the work by returning false.
-    pub watch: &'a mut dyn FnMut(&Progress) -> bool,
-}
-
-impl std::fmt::Debug for Place<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
-            .field("dir", &self.dir)
-            .finish_non_exhaustive()
-    }
 }
 
 /// What a run came to.
@@ -311,15 +285,10 @@ impl SlotPipeline {
             texts,
         } = self;
         let mut run = Run::open(Opening {
-            dir: place.dir,
+            place,
             stages,
             settings,
             prompts,
-            generator: place.generator,
-            files: place.files,
-            limits: place.limits,
-            only: place.only,
-            watch: place.watch,
         })?;
         let is_whole = stages_of(&mut run, &options, &demonstrations, texts.as_deref())?;
         Ok(Outcome {

@@ -18,6 +18,7 @@ use crate::endpoint::{Asking, EndpointGenerator};
 use crate::files::Staged;
 use crate::journal::JOURNAL_FILE;
 use crate::report::Report;
+use crate::run::Limits;
 
 fn options(rows: usize) -> SlotOptions {
     SlotOptions {

@@ -29,7 +29,7 @@ settings! {
         pub exclude_modules: Option<TargetModules>,
         /// Scale by `lora_alpha / sqrt(r)` instead.
         pub use_rslora: bool = false,
-        /// The adapter that the run goes on from instead of a new one: a folder of PEFT's, or a run,
+        /// The adapter that the run continues from instead of a new one: a folder of PEFT's, or a run,
         /// of which its best checkpoint is taken. It must have the rank, the scaling and the modules
         /// of this table.
         #[schemars(extend("x-kind" = "path"))]

@@ -156,6 +156,12 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "warmup_steps",
         ];
         let unset = [
+            "init_from",
+            "columns",
+            "validation_split",
+            "validation_group_by",
+            "loraplus_lr_ratio",
+            "neftune_noise_alpha",
             "max_samples",
             "max_time",
             "kv_cache_tokens",
