@@ -150,13 +150,14 @@ fn keys_of_the_schema() -> BTreeMap<(String, String), Value> {
         };
         for (key, setting) in settings {
             keys.insert((name.clone(), key.clone()), setting["default"].clone());
+            // An entry of a list may have several forms, such as a path or a table.
             let items = resolve(&root, &setting["items"]);
-            for entry in items["properties"]
-                .as_object()
-                .into_iter()
-                .flat_map(|p| p.keys())
-            {
-                keys.insert((format!("{name}.{key}"), entry.clone()), Value::Null);
+            let forms = items["anyOf"].as_array().cloned().unwrap_or_default();
+            for form in forms.iter().chain([items]) {
+                let properties = resolve(&root, form)["properties"].as_object();
+                for entry in properties.into_iter().flat_map(|p| p.keys()) {
+                    keys.insert((format!("{name}.{key}"), entry.clone()), Value::Null);
+                }
             }
             let inner = setting["anyOf"].as_array().and_then(|forms| forms.first());
             let inner = resolve(&root, inner.unwrap_or(setting));

@@ -459,7 +459,7 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
     refused(&["--tools", "tools.json"], CONFIG, &["--message"]);
     refused(
         &["--data", "gone.jsonl"],
-        ROWS,
+        FILES,
         &["gone.jsonl: cannot read"],
     );
     refused(&["--text", "Hi"], CONFIG, &["--schema"]);

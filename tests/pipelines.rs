@@ -414,8 +414,11 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
         let most = most.clone();
         TestServer::start(move |request, _| {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // So that a thousand are here before the first one is answered.
-            std::thread::sleep(Duration::from_millis(300));
+            // So that a thousand are here before the first one is answered, within its time-out.
+            let asked = Instant::now();
+            while most.load(Ordering::SeqCst) <= 900 && asked.elapsed() < Duration::from_secs(4) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             now.fetch_sub(1, Ordering::SeqCst);
             let mut seen = seen.lock().unwrap();
             let n = seen.entry(request.body.clone()).or_default();

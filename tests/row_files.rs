@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{Answer, Workplace, put_begin_token, tooltune};
 
 /// A cache of its own, for tests that look into it.
 fn with_cache(workplace: &Workplace, words: &str) -> Answer {
@@ -197,7 +197,7 @@ fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
         both.stderr
     );
     let none = format!(
-        "plan config.toml {words} --set data.validation_split=0.000001 --set train.output_dir=other"
+        "plan config.toml {words} --set data.validation_split=0.000001 --set train.output_dir=third"
     );
     let none = workplace.run(none.split_whitespace());
     assert!(
@@ -258,6 +258,17 @@ fn what_was_prepared_is_read_again_and_never_stale() {
         assert_eq!(answer.status, Some(0), "{other}: {}", answer.stderr);
         assert_eq!(sets(&workplace).len(), n + 2, "{other}");
     }
+    // The tokens around plain texts are counted in what was prepared.
+    let model = workplace.copy_model("model");
+    let own = "--set model.model_name_or_path=model";
+    assert!(plan(own).stderr.contains("from the cache"));
+    put_begin_token(&model);
+    let answer = plan(own);
+    assert!(
+        !answer.stderr.contains("from the cache"),
+        "{}",
+        answer.stderr
+    );
     let rows = workplace.read("train.jsonl");
     let times = fs::metadata(workplace.path("train.jsonl"))
         .unwrap()

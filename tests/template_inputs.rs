@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, ROWS, assert_refused};
 use crate::support::server::{TestServer, chat};
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, put_begin_token};
 
 /// ChatML that begins answers with an empty thought where the model is not to think.
 const THINKING: &str = "{%- for m in messages %}
@@ -256,15 +256,7 @@ fn a_begin_token_that_chats_lack_is_said_and_plain_prompts_have_it() {
     let news = "which the tokenizer puts before plain texts";
     assert!(!said(&workplace, "inspect config.toml --rows 1").contains(news));
     assert_eq!(prompt(), "Once");
-    let path = model.join("tokenizer.json");
-    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    tokenizer["post_processor"] = json!({
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
-    });
-    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    put_begin_token(&model);
     let shown = said(&workplace, "inspect config.toml --rows 1");
     assert!(
         shown.contains(&format!("begins without <|endoftext|>, {news}")),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::place::TestDevice;
@@ -156,4 +157,17 @@ save_steps = 2
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     )
+}
+
+/// Has the tokenizer of a model put `<|endoftext|>` before plain texts.
+pub(crate) fn put_begin_token(model: &Path) {
+    let path = model.join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    tokenizer["post_processor"] = json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    });
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
 }

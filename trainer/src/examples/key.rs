@@ -70,6 +70,7 @@ pub(super) fn of(
     let template = &base.template;
     let reads_day = template.source().contains(READS_DAY);
     let special = template.special_tokens();
+    let added = base.tokenizer.added();
     let mut content = Vec::new();
     for path in files.paths() {
         refuse_a_folder(path).map_err(DataError::from)?;
@@ -96,6 +97,8 @@ pub(super) fn of(
         "special": [&special.bos_token, &special.eos_token, &special.unk_token, &special.pad_token],
         "slot_prompt": slot_prompt,
         "tokenizer": sha256_bytes(base.tokenizer.to_json()?.as_bytes()),
+        // Its JSON no longer has the tokens that it puts around plain texts.
+        "added": [&added.before, &added.after],
         "stop_ids": base.stop_ids,
     });
     Ok(Some(Key {

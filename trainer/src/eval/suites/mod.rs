@@ -82,9 +82,29 @@ impl SuiteResult {
             let fields = [("ceilings".to_owned(), json_value(&ceilings)?)];
             *metrics = with_fields(metrics, fields.into_iter().collect())?;
         }
+        self.table = beside_their_ceilings(&self.table, suite, ceilings);
         self.notes.extend(ceiling_notes(suite, ceilings));
         Ok(self)
     }
+}
+
+/// The lines of a table, each with what the gold scores where that is not the best. The columns of a
+/// Markdown table have no room for it.
+fn beside_their_ceilings(table: &str, suite: &SuiteInfo, ceilings: &[Ceiling]) -> String {
+    let line = |line: &str| {
+        let name = line.split(' ').next().unwrap_or_default();
+        let metric = name
+            .strip_prefix(suite.name)
+            .and_then(|rest| rest.strip_prefix('.'));
+        let ceiling = ceilings
+            .iter()
+            .find(|ceiling| Some(ceiling.metric) == metric);
+        ceiling.map_or_else(
+            || line.to_owned(),
+            |ceiling| format!("{line}  gold {:.4}", ceiling.value),
+        )
+    };
+    table.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A sentence for each metric in which the gold is not the best.
@@ -437,5 +457,19 @@ mod tests {
             assert_eq!(kind(suite).expect("a kind").info.name, suite.as_str());
         }
         assert_eq!(KINDS.len(), Suite::all().count());
+    }
+
+    #[test]
+    fn a_ceiling_stands_beside_its_value() {
+        let slot = SuiteInfo::named("slot").expect("a suite");
+        let ceilings = [Ceiling {
+            metric: "strict_keys_accuracy",
+            value: 0.625,
+        }];
+        let table = "slot.mean  0.5000\nslot.strict_keys_accuracy  0.5000 [0.4, 0.6]\nn  8";
+        assert_eq!(
+            beside_their_ceilings(table, slot, &ceilings),
+            "slot.mean  0.5000\nslot.strict_keys_accuracy  0.5000 [0.4, 0.6]  gold 0.6250\nn  8"
+        );
     }
 }
