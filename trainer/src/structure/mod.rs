@@ -3,7 +3,8 @@
 //! Rows come from a thread that is a few ahead; those that are there are written together,
 //! each held to its schema, and answers go out in the order of the rows as soon as they can. A schema
 //! that cannot be enforced leaves its text free; it is validated, and asked for once more where it is
-//! not valid. What a row becomes does not depend on those beside it.
+//! not valid. One that does not end is written once more with short lists and texts. What a row
+//! becomes does not depend on those beside it.
 
 mod answer;
 mod counts;
@@ -13,10 +14,12 @@ mod prepare;
 mod rows;
 mod upstream;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES, short};
 use tooltune_pipelines::AGAIN_PROMPT;
 use tooltune_rows::text::{AskedPrompt, DataError, TextTemplate};
 
@@ -34,7 +37,7 @@ use self::prepare::PreparedRow;
 use crate::error::Error;
 use crate::eval::generate::{FinishReason, GenerationProgress, Work};
 use crate::eval::generator::{
-    Completion, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
+    Completion, Constrainer, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
 };
 
 /// Batches that are asked together: what is left of the last one, which is not full, is a small part
@@ -53,6 +56,8 @@ type Watch<'a> = &'a mut dyn FnMut(GenerationProgress) -> bool;
 pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
     /// Whether rows that cannot be read have no answer.
+    /// Enforces schemas, unless texts are free.
+    constrainer: Option<Arc<Constrainer>>,
     skips_broken: bool,
     again: TextTemplate,
 }
@@ -70,6 +75,8 @@ struct Job {
 enum Attempt {
     /// Held to its schema.
     Held,
+    /// Held to its schema with short lists and texts, because it did not end.
+    Short(Box<TextConstraint>),
     /// Freely.
     Free,
     /// Freely, once more, by this prompt.
@@ -95,15 +102,20 @@ struct Stream<'s> {
 }
 
 impl<'a> Structuring<'a> {
-    /// With a model.
+    /// With a model, and what enforces schemas with it; without, texts are free.
     ///
     /// # Errors
     ///
     /// Never: the prompt that asks once more is built in.
-    pub fn new(local: LocalGenerator<'a>, skips_broken: bool) -> Result<Self, Error> {
+    pub fn new(
+        local: LocalGenerator<'a>,
+        constrainer: Option<Arc<Constrainer>>,
+        skips_broken: bool,
+    ) -> Result<Self, Error> {
         let prompt = AGAIN_PROMPT;
         Ok(Self {
             local,
+            constrainer,
             skips_broken,
             again: TextTemplate::new(prompt.source, prompt.name, prompt.variables)?,
         })
@@ -279,6 +291,11 @@ impl<'a> Structuring<'a> {
         let is = |reason: FinishReason| written.finish_reason == reason.name();
         match &job.attempt {
             Attempt::Held if is(FinishReason::Constraint) => return Next::Attempt(Attempt::Free),
+            Attempt::Held if judged.is_cut_by_tokens() => {
+                if let Some(constraint) = self.shortened(row) {
+                    return Next::Attempt(Attempt::Short(Box::new(constraint)));
+                }
+            }
             // A longer prompt has no more room.
             Attempt::Free if !judged.violations.is_empty() && !is(FinishReason::Context) => {
                 if let Ok(prompt) = self.asking_again(row, &judged) {
@@ -295,8 +312,23 @@ impl<'a> Structuring<'a> {
             written: judged.written,
             text: row.text.clone(),
             unenforced: job.unenforced.clone(),
+            shortened: matches!(job.attempt, Attempt::Short(_)).then(|| {
+                format!(
+                    "at most {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text, \
+                     because the first text did not end within eval.max_new_tokens"
+                )
+            }),
             error: None,
         }))
+    }
+
+    /// What holds a text to the schema of a row with short lists and texts; nothing where that is the
+    /// same schema, or cannot be enforced.
+    fn shortened(&self, row: &PreparedRow) -> Option<TextConstraint> {
+        let schema = short(&row.schema.enforced);
+        let is_other = schema != row.schema.enforced;
+        let constrainer = self.constrainer.as_ref().filter(|_| is_other)?;
+        constrainer.constraints(&[&schema]).pop()?.ok()
     }
 
     /// The prompt of a row with what is wrong with its answer.
@@ -343,16 +375,16 @@ impl Job {
     fn prompt(&self) -> &str {
         match &self.attempt {
             Attempt::Again(prompt) => prompt,
-            Attempt::Held | Attempt::Free => &self.row.prompt,
+            Attempt::Held | Attempt::Short(_) | Attempt::Free => &self.row.prompt,
         }
     }
 
     fn constraint(&self) -> Option<&TextConstraint> {
-        let constraint = self.row.schema.constraint.as_ref()?;
-        constraint
-            .as_ref()
-            .ok()
-            .filter(|_| matches!(self.attempt, Attempt::Held))
+        match &self.attempt {
+            Attempt::Held => self.row.schema.constraint.as_ref()?.as_ref().ok(),
+            Attempt::Short(constraint) => Some(constraint),
+            Attempt::Free | Attempt::Again(_) => None,
+        }
     }
 }
 
@@ -394,6 +426,7 @@ impl Answer {
             written: None,
             text: None,
             unenforced: None,
+            shortened: None,
             error: None,
         }
     }

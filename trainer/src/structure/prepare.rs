@@ -45,6 +45,8 @@ pub struct CompiledSchema {
     /// What keeps answers to it; otherwise why nothing does, and nothing where texts are free by
     /// choice.
     pub constraint: Option<Result<TextConstraint, String>>,
+    /// What is enforced: the schema, or its flat form.
+    pub enforced: Value,
 }
 
 /// Prepares rows for one model.
@@ -54,7 +56,7 @@ pub struct Preparer {
     slot_prompt: SlotPrompt,
     flattening: Option<RowFlattening>,
     system: Option<String>,
-    constrainer: Option<Constrainer>,
+    constrainer: Option<Arc<Constrainer>>,
     schemas: KeptBySchema<CompiledSchema>,
     flattened: FlattenReport,
 }
@@ -68,7 +70,7 @@ impl Preparer {
     pub fn new(
         config: &Config,
         base: Arc<BaseModel>,
-        constrainer: Option<Constrainer>,
+        constrainer: Option<Arc<Constrainer>>,
     ) -> Result<Self, Error> {
         Ok(Self {
             base,
@@ -121,7 +123,7 @@ impl Preparer {
             self.flattened.kept_schemas.truncate(MOST_KEPT);
             flat
         });
-        let constrainer = self.constrainer.as_ref();
+        let constrainer = self.constrainer.as_deref();
         let schema = self.schemas.of(&slot.json_schema, |schema| {
             let enforced = flat.as_ref().map(FlatSlotRow::enforced_schema);
             compiled(schema, enforced.as_ref().unwrap_or(schema), constrainer)
@@ -163,5 +165,6 @@ fn compiled(
     Ok(CompiledSchema {
         validator,
         constraint,
+        enforced: enforced.clone(),
     })
 }
