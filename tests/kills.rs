@@ -170,7 +170,7 @@ impl Pipeline<'_> {
         );
         assert!(n_lost <= CONCURRENCY * n_killed);
         // Moments without work would show nothing.
-        assert!(n_lost > 0, "{n_folders} folders");
+        assert!(n_folders < n_killed && n_lost > 0, "{n_folders} {n_lost}");
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatSlotRow, UnflattenReport};
+use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES};
 use tooltune_pipelines::reply;
 use tooltune_rows::json::{self, Style};
 use tooltune_rows::json_schema::BoundedValidator;
@@ -73,7 +74,12 @@ pub(super) struct Judged {
 }
 
 /// The rule that a text breaks which [`GenerationOptions::max_new_tokens`] cuts.
-const MAX_NEW_TOKENS: &str = "max_new_tokens";
+pub(super) const MAX_NEW_TOKENS: &str = "max_new_tokens";
+
+/// How long lists and texts are at most in what is written once more.
+pub(super) fn short_limits() -> String {
+    format!("at most {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text")
+}
 
 impl Judged {
     /// Whether the limit of tokens cut the text.

@@ -1,8 +1,6 @@
 //! Answers to the sentences at the end.
 
-use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES};
-
-use super::answer::Answer;
+use super::answer::{Answer, MAX_NEW_TOKENS, short_limits};
 use super::output::EarlierAnswer;
 use crate::progress::counted;
 
@@ -45,7 +43,7 @@ impl Counts {
 
     pub(super) fn add(&mut self, answer: &Answer, place: &str) {
         self.count(answer.valid);
-        let is_cut = |rule: &str| ["max_new_tokens", "max_time"].contains(&rule);
+        let is_cut = |rule: &str| [MAX_NEW_TOKENS, "max_time"].contains(&rule);
         let cut = answer.violations.first();
         self.n_cut += usize::from(cut.is_some_and(|one| is_cut(&one.rule)));
         self.n_shortened += usize::from(answer.shortened.is_some());
@@ -118,9 +116,9 @@ impl Counts {
         }
         if self.n_shortened > 0 {
             lines.push(format!(
-                "{} did not end within eval.max_new_tokens, and were written once more with at most \
-                 {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text",
-                counted(self.n_shortened, "text")
+                "{} did not end within eval.max_new_tokens, and were written once more with {}",
+                counted(self.n_shortened, "text"),
+                short_limits()
             ));
         }
         if self.n_cut > 0 {

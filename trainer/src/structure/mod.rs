@@ -19,7 +19,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES, short};
 use tooltune_pipelines::AGAIN_PROMPT;
 use tooltune_rows::text::{AskedPrompt, DataError, TextTemplate};
 
@@ -31,7 +30,7 @@ pub use prepare::Preparer;
 pub use rows::{RowOptions, RowSource, TextRow};
 pub use upstream::Upstream;
 
-use self::answer::{Judged, judged};
+use self::answer::{Judged, judged, short_limits};
 use self::feed::PATIENCE;
 use self::prepare::PreparedRow;
 use crate::error::Error;
@@ -55,9 +54,9 @@ type Watch<'a> = &'a mut dyn FnMut(GenerationProgress) -> bool;
 #[derive(Debug)]
 pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
-    /// Whether rows that cannot be read have no answer.
     /// Enforces schemas, unless texts are free.
     constrainer: Option<Arc<Constrainer>>,
+    /// Whether rows that cannot be read have no answer.
     skips_broken: bool,
     again: TextTemplate,
 }
@@ -76,7 +75,7 @@ enum Attempt {
     /// Held to its schema.
     Held,
     /// Held to its schema with short lists and texts, because it did not end.
-    Short(Box<TextConstraint>),
+    Short,
     /// Freely.
     Free,
     /// Freely, once more, by this prompt.
@@ -291,10 +290,11 @@ impl<'a> Structuring<'a> {
         let is = |reason: FinishReason| written.finish_reason == reason.name();
         match &job.attempt {
             Attempt::Held if is(FinishReason::Constraint) => return Next::Attempt(Attempt::Free),
-            Attempt::Held if judged.is_cut_by_tokens() => {
-                if let Some(constraint) = self.shortened(row) {
-                    return Next::Attempt(Attempt::Short(Box::new(constraint)));
-                }
+            Attempt::Held
+                if judged.is_cut_by_tokens()
+                    && row.schema.is_shortened(self.constrainer.as_deref()) =>
+            {
+                return Next::Attempt(Attempt::Short);
             }
             // A longer prompt has no more room.
             Attempt::Free if !judged.violations.is_empty() && !is(FinishReason::Context) => {
@@ -312,23 +312,14 @@ impl<'a> Structuring<'a> {
             written: judged.written,
             text: row.text.clone(),
             unenforced: job.unenforced.clone(),
-            shortened: matches!(job.attempt, Attempt::Short(_)).then(|| {
+            shortened: matches!(job.attempt, Attempt::Short).then(|| {
                 format!(
-                    "at most {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text, \
-                     because the first text did not end within eval.max_new_tokens"
+                    "{}, because the first text did not end within eval.max_new_tokens",
+                    short_limits()
                 )
             }),
             error: None,
         }))
-    }
-
-    /// What holds a text to the schema of a row with short lists and texts; nothing where that is the
-    /// same schema, or cannot be enforced.
-    fn shortened(&self, row: &PreparedRow) -> Option<TextConstraint> {
-        let schema = short(&row.schema.enforced);
-        let is_other = schema != row.schema.enforced;
-        let constrainer = self.constrainer.as_ref().filter(|_| is_other)?;
-        constrainer.constraints(&[&schema]).pop()?.ok()
     }
 
     /// The prompt of a row with what is wrong with its answer.
@@ -375,14 +366,15 @@ impl Job {
     fn prompt(&self) -> &str {
         match &self.attempt {
             Attempt::Again(prompt) => prompt,
-            Attempt::Held | Attempt::Short(_) | Attempt::Free => &self.row.prompt,
+            Attempt::Held | Attempt::Short | Attempt::Free => &self.row.prompt,
         }
     }
 
     fn constraint(&self) -> Option<&TextConstraint> {
+        let schema = &self.row.schema;
         match &self.attempt {
-            Attempt::Held => self.row.schema.constraint.as_ref()?.as_ref().ok(),
-            Attempt::Short(constraint) => Some(constraint),
+            Attempt::Held => schema.constraint.as_ref()?.as_ref().ok(),
+            Attempt::Short => schema.short(),
             Attempt::Free | Attempt::Again(_) => None,
         }
     }

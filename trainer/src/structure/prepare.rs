@@ -1,6 +1,6 @@
 //! Rows to prompts with what their answers keep to.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use tooltune_agents::flat::{FlatSlotRow, FlattenReport, RowFlattening, flatten_slot_row};
@@ -46,7 +46,23 @@ pub struct CompiledSchema {
     /// choice.
     pub constraint: Option<Result<TextConstraint, String>>,
     /// What is enforced: the schema, or its flat form.
-    pub enforced: Value,
+    enforced: Value,
+    /// What keeps answers to it with short lists and texts, once that was asked for.
+    short: OnceLock<Option<TextConstraint>>,
+}
+
+impl CompiledSchema {
+    /// Compiles, at the first call, what keeps answers to the schema with short lists and texts; whether
+    /// there is something: not where the schema has limits of its own, or nothing is enforced.
+    pub fn is_shortened(&self, constrainer: Option<&Constrainer>) -> bool {
+        let compile = || constrainer?.short(&self.enforced);
+        self.short.get_or_init(compile).is_some()
+    }
+
+    /// What [`is_shortened`](Self::is_shortened) has compiled.
+    pub fn short(&self) -> Option<&TextConstraint> {
+        self.short.get()?.as_ref()
+    }
 }
 
 /// Prepares rows for one model.
@@ -166,5 +182,6 @@ fn compiled(
         validator,
         constraint,
         enforced: enforced.clone(),
+        short: OnceLock::new(),
     })
 }
