@@ -19,8 +19,8 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace, Sequence};
 
 use super::gguf_vocabulary::{
-    BYTE, PLAIN, StoredTokens, UNKNOWN, USER_DEFINED, VocabularyError, add_all, added_tokens,
-    must_fit, stored_merges, vocabulary,
+    BYTE, PLAIN, StoredTokens, UNKNOWN, VocabularyError, add_all, added_tokens, must_fit,
+    stored_merges, vocabulary,
 };
 use crate::budgets::SENTENCE_PIECE_BYTES;
 use crate::contained::contained;
@@ -103,62 +103,47 @@ impl SentencePiece {
                 *kind = UNKNOWN;
             }
         }
-        let kinds: HashMap<&str, i32> = tokens
-            .iter()
-            .map(String::as_str)
-            .zip(token_types.iter().copied())
-            .collect();
-        let joins = |(left, right): &(&str, &str)| {
-            // Those that are matched as a whole never come out of merges.
-            let whole = kinds.get(format!("{left}{right}").as_str());
-            whole == Some(&PLAIN)
-        };
-        let merges: Vec<_> = stored_merges(model)?.into_iter().filter(joins).collect();
-        let mut ranks: HashMap<String, usize> = HashMap::new();
-        for (left, right) in &merges {
-            let rank = ranks.len();
-            ranks.entry(format!("{left}{right}")).or_insert(rank);
-        }
-        let scores =
-            tokens
-                .iter()
-                .zip(&token_types)
-                .map(|(text, kind)| match (*kind, ranks.get(text)) {
-                    // The largest rank is far below 2^24, to which f32 counts.
-                    (PLAIN, Some(rank)) => -(*rank as f32),
-                    (PLAIN, None) => -(ranks.len() as f32),
-                    (BYTE, _) => 0.0,
-                    _ => NEVER,
-                });
+        let merges = merges_of_plain(model, &tokens, &token_types)?;
+        let ranks = ranks(&merges);
+        let scores = tokens.iter().zip(&token_types);
+        let scores = scores.map(|(text, kind)| match (*kind, ranks.get(text)) {
+            // The largest rank is far below 2^24, to which f32 counts.
+            (PLAIN, Some(rank)) => -(*rank as f32),
+            (PLAIN, None) => -(ranks.len() as f32),
+            (BYTE, _) => 0.0,
+            _ => NEVER,
+        });
         let scores = scores.collect();
         let parts = Self {
             unk_token_id: unk_token_id.and_then(|id| u32::try_from(id).ok()),
-            tokens,
-            token_types,
             scores,
             adds_space,
+            tokens,
+            token_types,
         };
-        let same: HashSet<(&str, &str)> = merges.iter().copied().collect();
-        let made = parts.merges(&vocabulary(parts.tokens.clone())?)?;
-        let is_same = made.len() == same.len()
-            && made
-                .iter()
-                .all(|(l, r)| same.contains(&(l.as_str(), r.as_str())));
-        // A score can say only one place for all pairs that make one token.
-        let mut last = usize::MAX;
-        let mut in_order = merges
-            .iter()
-            .map(|(l, r)| ranks.get(&format!("{l}{r}")).copied().unwrap_or_default());
-        let is_ordered = in_order.all(|rank| {
-            let fits = last == usize::MAX || rank == last || rank == last + 1;
-            last = rank;
-            fits
-        });
-        if is_same && is_ordered {
+        if parts.says(&merges, &ranks)? {
             Ok(parts)
         } else {
             Err(no_form("merges that no scores of tokens say"))
         }
+    }
+
+    /// Whether the scores make these merges, with all of one token side by side: a score is one place
+    /// for all pairs that make it.
+    fn says(
+        &self,
+        merges: &[(&str, &str)],
+        ranks: &HashMap<String, usize>,
+    ) -> Result<bool, VocabularyError> {
+        let theirs: HashSet<(&str, &str)> = merges.iter().copied().collect();
+        let made = self.merges(&vocabulary(self.tokens.clone())?)?;
+        let mut pairs = made
+            .iter()
+            .map(|(left, right)| (left.as_str(), right.as_str()));
+        let is_same = made.len() == theirs.len() && pairs.all(|pair| theirs.contains(&pair));
+        let places = merges.iter().filter_map(|pair| ranks.get(&joined(*pair)));
+        let places: Vec<usize> = places.copied().collect();
+        Ok(is_same && places.is_sorted())
     }
 
     /// Builds the tokenizer: no tokens added around a text.
@@ -264,6 +249,38 @@ impl SentencePiece {
     }
 }
 
+/// The merges of a `tokenizer.json` that make plain tokens: others are matched as a whole and never
+/// come out of merges.
+fn merges_of_plain<'m>(
+    model: &'m Value,
+    tokens: &[String],
+    token_types: &[i32],
+) -> Result<Vec<(&'m str, &'m str)>, VocabularyError> {
+    let plain = tokens
+        .iter()
+        .zip(token_types)
+        .filter(|(_, kind)| **kind == PLAIN);
+    let plain: HashSet<&str> = plain.map(|(text, _)| text.as_str()).collect();
+    let merges = stored_merges(model)?.into_iter();
+    Ok(merges
+        .filter(|pair| plain.contains(joined(*pair).as_str()))
+        .collect())
+}
+
+/// The place of each token among those that merges make.
+fn ranks(merges: &[(&str, &str)]) -> HashMap<String, usize> {
+    let mut ranks = HashMap::new();
+    for pair in merges {
+        let rank = ranks.len();
+        ranks.entry(joined(*pair)).or_insert(rank);
+    }
+    ranks
+}
+
+fn joined((left, right): (&str, &str)) -> String {
+    format!("{left}{right}")
+}
+
 /// Whether a token is written as a byte is.
 fn is_byte(text: &str) -> bool {
     let digits = text
@@ -297,7 +314,7 @@ fn adds_space(file: &Value) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gguf_vocabulary::CONTROL;
+    use super::super::gguf_vocabulary::{CONTROL, USER_DEFINED};
     use super::*;
 
     /// Bytes, letters and blanks, merges of "hello", a control token, and runs of blanks.
@@ -377,7 +394,7 @@ mod tests {
             }
             let error = SentencePiece::from_json(&json, 3).unwrap_err();
             assert!(error.to_string().contains("beyond the"), "{error}");
-            // Two tokens whose merges take turns, and a pair that the file does not join.
+            // A pair that scores would join and the file does not, and another normalizer.
             for (from, to) in [("[\"h\",\"e\"],", ""), ("\"Replace\"", "\"Lowercase\"")] {
                 let changed = json.replace(from, to);
                 assert_ne!(changed, json);
