@@ -1,6 +1,6 @@
 //! Texts to JSON that satisfies their schemas, as a stream.
 //!
-//! Rows come from a thread that is a few ahead ([`feed`]); those that are there are written together,
+//! Rows come from a thread that is a few ahead; those that are there are written together,
 //! each held to its schema, and answers go out in the order of the rows as soon as they can. A schema
 //! that cannot be enforced leaves its text free; it is validated, and asked for once more where it is
 //! not valid. What a row becomes does not depend on those beside it.
