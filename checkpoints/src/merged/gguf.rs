@@ -445,4 +445,7 @@ fn write_vocabulary(header: &mut GgufHeader, vocabulary: &GgufVocabulary, stop_i
     if let Some(add_bos) = vocabulary.add_bos {
         header.bool(&key("add_bos_token"), add_bos);
     }
+    if let Some(adds_space) = vocabulary.adds_space {
+        header.bool(&key("add_space_prefix"), adds_space);
+    }
 }
