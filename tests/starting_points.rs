@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::support::bounds::Quantity;
 use crate::support::fixture;
 use crate::support::place::TestDevice;
 use crate::workplace::Workplace;
@@ -151,6 +152,9 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
     for (run, set) in [
         ("noisy", "train.neftune_noise_alpha=5"),
         ("faster", "train.loraplus_lr_ratio=16"),
+        ("principal", "lora.init_weights=pissa"),
+        ("sketched", "lora.init_weights=pissa_niter_4"),
+        ("decomposed", "lora.use_dora=true"),
     ] {
         let output = format!("train.output_dir={run}");
         train(&workplace, &[set, &output]);
@@ -160,5 +164,91 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
         assert!(whole == adapter(run), "{run} resumed is another run");
         found.push(whole);
     }
-    assert!(found[0] != found[1] && found[0] != found[2] && found[1] != found[2]);
+    for (i, one) in found.iter().enumerate() {
+        assert!(!found[..i].contains(one), "run {i} is another run");
+    }
+}
+
+#[test]
+fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
+    let workplace = workplace();
+    for (run, set, go_on) in [
+        (
+            "principal",
+            "lora.init_weights=pissa",
+            &["lora.r=4", "lora.lora_alpha=8"][..],
+        ),
+        ("decomposed", "lora.use_dora=true", &["lora.use_dora=true"]),
+    ] {
+        let output = format!("train.output_dir={run}");
+        train(&workplace, &[set, &output]);
+        let first = losses(&workplace, run);
+        assert!(first[&4] < first[&0], "{run}: {first:?}");
+        let exported = format!("{run}-peft");
+        workplace
+            .run(["export", run, "--to", "peft", "--output", &exported])
+            .success();
+        let from = format!("lora.init_from={exported}");
+        let output = format!("train.output_dir={run}-2");
+        let sets = [
+            &[from.as_str(), output.as_str(), "train.max_steps=2"],
+            go_on,
+        ]
+        .concat();
+        train(&workplace, &sets);
+        let second = losses(&workplace, &format!("{run}-2"));
+        let best = first.values().copied().fold(f64::INFINITY, f64::min);
+        let difference = (second[&0] - best).abs();
+        let bound = Quantity::StepLoss.bound();
+        assert!(difference < bound, "{run}: {first:?} {second:?}");
+        // The merged model is the same model.
+        let merged = format!("{run}-merged");
+        workplace
+            .run(["export", run, "--to", "merged", "--output", &merged])
+            .success();
+        assert!(workplace.path(&merged).join("model.safetensors").exists());
+    }
+    let refused = workplace.run(["export", "decomposed", "--to", "gguf", "--output", "a.gguf"]);
+    assert_ne!(refused.status, Some(0));
+    assert!(refused.stderr.contains("--merged"), "{}", refused.stderr);
+    workplace
+        .run(["export", "principal", "--to", "gguf", "--output", "p.gguf"])
+        .success();
+}
+
+#[test]
+fn beginnings_that_do_not_go_together_are_refused() {
+    let workplace = workplace();
+    for (sets, part) in [
+        (&["lora.init_weights=svd"][..], "pissa_niter_4"),
+        (
+            &["lora.init_weights=pissa", "lora.init_from=first"],
+            "exclude each other",
+        ),
+        (
+            &[
+                "lora.init_weights=pissa",
+                "lora.use_rslora=true",
+                "lora.rank_pattern={ q_proj = 4 }",
+            ],
+            "leave out use_rslora",
+        ),
+        (
+            &["lora.init_weights=pissa", "lora.use_dora=true"],
+            "lora.use_dora",
+        ),
+        (
+            &[
+                "lora.init_weights=pissa",
+                "train.self_distillation_alpha=0.5",
+            ],
+            "no teacher is left",
+        ),
+        (&["lora.init_weights=pissa", "lora.r=33"], "lower lora.r"),
+    ] {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let answer = workplace.run(["train", "config.toml"].into_iter().chain(sets));
+        assert_ne!(answer.status, Some(0));
+        assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+    }
 }

@@ -22,7 +22,7 @@ use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
-use tooltune::models::decoder::{Block, BranchNormWeights};
+use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
@@ -213,6 +213,7 @@ impl RandomWeights {
             blocks: (0..shape.num_hidden_layers).map(block).collect(),
             norm: norm(),
             lm_head,
+            trained: TrainedTables::default(),
         }
     }
 }

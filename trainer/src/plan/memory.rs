@@ -9,8 +9,9 @@ use tooltune_kernels::ComputeDtype;
 
 use super::advice::Cause;
 use super::measured::{
-    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
-    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
+    ADAPTER_COPIES, DOUBLED_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN,
+    F32_EVALUATION_BYTES, FORWARD, LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES,
+    TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
@@ -103,7 +104,14 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
         copies("temporaries of the update", UPDATE_COPIES),
         part(Cause::Batch, "kept from the step for the next", step_bytes),
     ];
-    let save = vec![copies("copies on their way to the disk", SAVE_COPIES)];
+    let doubled = match input.config.lora.principal_init() {
+        Some(_) => DOUBLED_COPIES,
+        None => 0.0,
+    };
+    let save = vec![copies(
+        "copies on their way to the disk",
+        SAVE_COPIES + doubled,
+    )];
     let mut phases = vec![
         ("training step", step),
         ("optimizer update", update),
@@ -215,6 +223,14 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
             Cause::Adapter,
             "adapter and its moments",
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
+        ),
+        part(
+            Cause::Adapter,
+            "factors as they began",
+            match input.config.lora.principal_init() {
+                Some(_) => F32 * input.n_adapter as f64,
+                None => 0.0,
+            },
         ),
         part(
             Cause::Encoder,
