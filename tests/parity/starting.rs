@@ -93,7 +93,7 @@ fn difference_of_products(
     theirs: impl Fn(&str) -> HostTensor,
 ) -> f64 {
     let differences = slots.iter().map(|slot| {
-        let [a, b] = slot.tensors().map(|(name, _, _)| name);
+        let [a, b] = slot.factors().map(|(name, _, _)| name);
         let [ours, theirs] = [
             product(&ours(&a), &ours(&b)),
             product(&theirs(&a), &theirs(&b)),

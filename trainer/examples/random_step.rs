@@ -110,6 +110,7 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
+        use_dora: false,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
     let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);

@@ -21,7 +21,7 @@ use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{
-    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside,
+    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside, kept_of_magnitudes,
 };
 
 /// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
@@ -248,7 +248,8 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
 
 fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let model = input.model;
-    let beside = kept_beside(model);
+    let magnitudes = kept_of_magnitudes(input.config.lora.use_dora, input.compute_dtype);
+    let beside = kept_beside(model).and(magnitudes);
     let block = block_bytes(input, shape.n_tokens, &TRAINING.and(beside));
     let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
     let kept = KEPT.and(beside).bytes_per_token(model, input.compute_dtype);

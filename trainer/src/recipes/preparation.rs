@@ -97,6 +97,7 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
+            use_dora: self.lora.use_dora,
         };
         Ok(KeptBlocks::new(shape, device))
     }
