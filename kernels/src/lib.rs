@@ -58,6 +58,6 @@ pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use head_norm::SpanNorm;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
-pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
+pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;
 pub use route::{is_cpu, multiplies_bf16};

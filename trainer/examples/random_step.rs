@@ -22,7 +22,7 @@ use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
-use tooltune::models::decoder::{Block, BranchNormWeights};
+use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
@@ -110,6 +110,7 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
+        use_dora: false,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
     let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
@@ -213,6 +214,7 @@ impl RandomWeights {
             blocks: (0..shape.num_hidden_layers).map(block).collect(),
             norm: norm(),
             lm_head,
+            trained: TrainedTables::default(),
         }
     }
 }

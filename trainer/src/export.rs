@@ -429,13 +429,33 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    if learned {
+    if learned && !is_as_it_began(&adapter) {
         Ok(adapter)
     } else {
         Err(Error::Usage(format!(
-            "{}: every lora_B is zero, so the adapter changes nothing: it is the beginning of the \
-             run, and no later checkpoint was better; export another one, as with --checkpoint last",
+            "{}: the products of its factors are zero, so the adapter changes nothing: it is the \
+             beginning of the run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
         )))
     }
+}
+
+/// Whether the halves of all factors undo each other: a checkpoint of PiSSA that has learned nothing.
+fn is_as_it_began(adapter: &Adapter) -> bool {
+    adapter.tensors.iter().all(|(name, tensor)| {
+        let [rows, columns] = tensor.shape[..] else {
+            return false;
+        };
+        let values = &tensor.values;
+        if name.ends_with(".lora_B.weight") {
+            let undone = |row: &[f32]| {
+                let (now, before) = row.split_at(columns / 2);
+                now.iter().zip(before).all(|(now, before)| *now == -before)
+            };
+            columns % 2 == 0 && columns > 0 && values.chunks(columns).all(undone)
+        } else {
+            let (now, before) = values.split_at(values.len() / 2);
+            rows % 2 == 0 && now == before
+        }
+    })
 }

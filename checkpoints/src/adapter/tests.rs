@@ -194,14 +194,13 @@ fn a_config_with_the_least_that_peft_needs_loads() {
 #[test]
 fn what_cannot_be_honoured_is_refused_by_name() {
     for (fields, part) in [
-        (json!({"use_dora": true}), "use_dora true is not supported"),
         (
             json!({"bias": "lora_only"}),
             "bias \"lora_only\" is not supported",
         ),
         (
-            json!({"modules_to_save": ["lm_head"]}),
-            "modules_to_save [\"lm_head\"]",
+            json!({"modules_to_save": ["lm_head", "norm"]}),
+            "modules_to_save \"norm\"",
         ),
         (json!({"fan_in_fan_out": true}), "fan_in_fan_out true"),
         (json!({"lora_bias": true}), "lora_bias true"),

@@ -12,6 +12,7 @@ mod finite_differences;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;
+mod magnitudes;
 mod not_finite;
 #[path = "../../../tests/support/place.rs"]
 mod place;

@@ -37,6 +37,9 @@ pub(super) const UPDATE_COPIES: f64 = 3.5;
 /// Copies of the trained values that a save makes for a moment.
 pub(super) const SAVE_COPIES: f64 = 7.0;
 
+/// What a save copies more of factors that are saved with twice the rank.
+pub(super) const DOUBLED_COPIES: f64 = 2.0;
+
 /// Copies of a chunk's exponentials, in the type of products, while it becomes a loss and a gradient:
 /// one, and a few columns of logits and of gradients for each thread.
 pub(super) const LOGITS_COPIES: f64 = 1.1;

@@ -9,8 +9,9 @@ use tooltune_kernels::ComputeDtype;
 
 use super::advice::Cause;
 use super::measured::{
-    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
-    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
+    ADAPTER_COPIES, DOUBLED_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN,
+    F32_EVALUATION_BYTES, FORWARD, LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES,
+    TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
@@ -20,7 +21,7 @@ use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{
-    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside,
+    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside, kept_of_magnitudes,
 };
 
 /// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
@@ -103,7 +104,14 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
         copies("temporaries of the update", UPDATE_COPIES),
         part(Cause::Batch, "kept from the step for the next", step_bytes),
     ];
-    let save = vec![copies("copies on their way to the disk", SAVE_COPIES)];
+    let doubled = match input.config.lora.principal_init() {
+        Some(_) => DOUBLED_COPIES,
+        None => 0.0,
+    };
+    let save = vec![copies(
+        "copies on their way to the disk",
+        SAVE_COPIES + doubled,
+    )];
     let mut phases = vec![
         ("training step", step),
         ("optimizer update", update),
@@ -217,6 +225,14 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
         ),
         part(
+            Cause::Adapter,
+            "factors as they began",
+            match input.config.lora.principal_init() {
+                Some(_) => F32 * input.n_adapter as f64,
+                None => 0.0,
+            },
+        ),
+        part(
             Cause::Encoder,
             "encoders of the evaluation",
             F32 * encoders.map(n_values).sum::<usize>() as f64,
@@ -232,7 +248,8 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
 
 fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let model = input.model;
-    let beside = kept_beside(model);
+    let magnitudes = kept_of_magnitudes(input.config.lora.use_dora, input.compute_dtype);
+    let beside = kept_beside(model).and(magnitudes);
     let block = block_bytes(input, shape.n_tokens, &TRAINING.and(beside));
     let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
     let kept = KEPT.and(beside).bytes_per_token(model, input.compute_dtype);

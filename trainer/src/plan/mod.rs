@@ -104,7 +104,12 @@ impl Needs {
     /// Of a run of a language model, with the retriever that learns beside it.
     fn of_model(input: &MemoryInput) -> Self {
         let of_retriever = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
-        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + of_retriever;
+        // Factors of twice the rank, beside the moments.
+        let initial = match input.config.lora.principal_init() {
+            Some(_) => 4 * input.n_adapter as u64,
+            None => 0,
+        };
+        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + initial + of_retriever;
         Self {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,

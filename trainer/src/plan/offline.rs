@@ -96,6 +96,7 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         model,
         n_adapter,
         compute_dtype,
+        use_dora: config.lora.use_dora,
     };
     let needs = Needs::of_model(&MemoryInput {
         config,

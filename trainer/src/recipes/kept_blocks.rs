@@ -93,6 +93,22 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     }
 }
 
+/// What a block keeps more where DoRA learns magnitudes: the outputs of its projections before those
+/// multiply them, in f32.
+pub(crate) fn kept_of_magnitudes(use_dora: bool, compute_dtype: ComputeDtype) -> BlockWidths {
+    let (outputs, stream) = match use_dora {
+        true => (F32 / compute_bytes(compute_dtype), 2.0),
+        false => (0.0, 0.0),
+    };
+    BlockWidths {
+        stream,
+        hidden: 0.0,
+        queries: outputs,
+        key_values: 2.0 * outputs,
+        intermediate: 2.0 * outputs,
+    }
+}
+
 /// The rule of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptBlocks {
@@ -121,6 +137,8 @@ pub struct RunShape<'a> {
     pub n_adapter: usize,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
+    /// Whether magnitudes are learned.
+    pub use_dora: bool,
 }
 
 impl KeptBlocks {
@@ -165,6 +183,7 @@ impl KeptBlocks {
             bytes_per_token: inputs
                 + TRAINING
                     .and(kept_beside(model))
+                    .and(kept_of_magnitudes(shape.use_dora, shape.compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
         Self::within(budget, shape)
@@ -176,6 +195,7 @@ impl KeptBlocks {
             n_blocks: shape.model.num_hidden_layers,
             bytes_per_token: KEPT
                 .and(kept_beside(shape.model))
+                .and(kept_of_magnitudes(shape.use_dora, shape.compute_dtype))
                 .bytes_per_token(shape.model, shape.compute_dtype),
             budget,
         }
@@ -286,6 +306,7 @@ mod tests {
             model: &model,
             n_adapter: 41_943_040,
             compute_dtype: ComputeDtype::Bf16,
+            use_dora: false,
         };
         let kept = |gib: f64, n_tokens| {
             KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
 use crate::examples::{Account, TrainingExamples, training_examples};
-use crate::lora::AdapterSlot;
+use crate::lora::{AdapterSlot, WholeWeight};
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
@@ -97,6 +97,7 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
+            use_dora: self.lora.use_dora,
         };
         Ok(KeptBlocks::new(shape, device))
     }
@@ -135,8 +136,9 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     };
     let lora = config.lora.clone();
     let slots = lora.slots(&base.config)?;
+    let whole = lora.whole_weights(&base.config)?;
     let starting_adapter = match &lora.init_from {
-        Some(path) => Some(continued_from(config, path, &slots)?),
+        Some(path) => Some(continued_from(config, path, &slots, &whole)?),
         None => None,
     };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -205,12 +207,13 @@ fn continued_from(
     config: &Config,
     init_from: &Path,
     slots: &[AdapterSlot],
+    whole: &[WholeWeight],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let folder = starting_folder(init_from)?;
     if let Some(lock) = RunLock::of_checkpoint(&folder)? {
         lock.check_used(config, Used::of(&[BASE_MODEL]), &folder)?;
     }
-    starting_adapter(&folder, slots)
+    starting_adapter(&folder, slots, whole)
 }
 
 /// Refuses a split that keeps nothing back.
