@@ -2,6 +2,7 @@
 //! GGUF file computes what its folder does.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tooltune::models::DecoderConfig;
@@ -29,8 +30,13 @@ fn write_model(workplace: &Workplace, shape: &str) {
     ] {
         config[id] = json!(of);
     }
+    write_random_weights(&folder, &config);
+}
+
+/// Replaces the model of a folder by a random one of this `config.json`; tokenizer and template stay.
+pub(crate) fn write_random_weights(folder: &Path, config: &Value) {
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
-    let config = ModelFiles::read_config(&folder).unwrap();
+    let config = ModelFiles::read_config(folder).unwrap();
     let config = DecoderConfig::from_json(&config).unwrap();
     let mut random = SeededRandom::new(11, 0);
     let mut number = move || random.uniform_f64() as f32 - 0.5;

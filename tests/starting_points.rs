@@ -18,6 +18,7 @@ fn workplace() -> Workplace {
 device = "{device}"
 [model]
 model_name_or_path = "{model}"
+compute_dtype = "f32"
 [lora]
 r = 2
 lora_alpha = 4
@@ -202,7 +203,14 @@ fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
         let difference = (second[&0] - best).abs();
         let bound = Quantity::StepLoss.bound();
         assert!(difference < bound, "{run}: {first:?} {second:?}");
-        // The merged model is the same model.
+        // The export is the same adapter, and the merged model the same model.
+        let against = ["--against", "peft-rules", "--export", &exported];
+        workplace
+            .run(["verify", run].into_iter().chain(against))
+            .success();
+        let card = workplace.read(&format!("{exported}/README.md"));
+        let kind = if run == "principal" { "PiSSA" } else { "DoRA" };
+        assert!(card.contains(kind), "{card}");
         let merged = format!("{run}-merged");
         workplace
             .run(["export", run, "--to", "merged", "--output", &merged])
@@ -247,10 +255,70 @@ fn beginnings_that_do_not_go_together_are_refused() {
         ),
         (&["lora.init_weights=pissa", "lora.r=33"], "lower lora.r"),
     ] {
-        let sets = sets.iter().flat_map(|set| ["--set", set]);
-        let answer = workplace.run(["train", "config.toml"].into_iter().chain(sets));
-        assert_ne!(answer.status, Some(0));
-        assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+        // A plan that is printed is a run that starts.
+        for verb in ["plan", "train"] {
+            let sets = sets.iter().flat_map(|set| ["--set", set]);
+            let answer = workplace.run([verb, "config.toml"].into_iter().chain(sets));
+            assert_ne!(answer.status, Some(0), "{verb}: {part}");
+            assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_weight_with_a_row_of_zeros_has_no_direction_to_learn() {
+    let workplace = workplace();
+    untied(&workplace);
+    let path = workplace.path("untied/model.safetensors");
+    let weights = Weights::open(&path).unwrap();
+    let read = |name: &str| (name.to_owned(), weights.read_f32(name).unwrap());
+    let mut tensors: BTreeMap<String, HostTensor> = weights.names().map(read).collect();
+    let name = "model.layers.1.self_attn.k_proj.weight";
+    let weight = tensors.get_mut(name).unwrap();
+    let columns = weight.shape[1];
+    weight.values[3 * columns..4 * columns].fill(0.0);
+    drop(weights);
+    std::fs::remove_file(&path).unwrap();
+    write_tensors(&path, &tensors).unwrap();
+    let dora = |more: &[&str]| {
+        let mut arguments = vec!["train", "config.toml", "--set", "lora.use_dora=true"];
+        arguments.extend(["--set", "model.model_name_or_path=\"untied\""]);
+        arguments.extend(more.iter().flat_map(|set| ["--set", set]));
+        workplace.run(arguments)
+    };
+    let answer = dora(&[]);
+    assert_ne!(answer.status, Some(0));
+    let said = "row 3 of the weight of model.layers.1.self_attn.k_proj is zero";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    let without = "lora.exclude_modules=[\"model.layers.1.self_attn.k_proj\"]";
+    dora(&[without, "train.output_dir=without"]).success();
+}
+
+#[test]
+fn the_beginning_of_a_run_is_not_exported_whatever_else_it_holds() {
+    let workplace = workplace();
+    untied(&workplace);
+    for (run, sets) in [
+        ("plain", &[][..]),
+        ("principal", &["lora.init_weights=pissa"]),
+        (
+            "whole",
+            &[
+                "lora.init_weights=pissa",
+                "lora.modules_to_save=[\"lm_head\"]",
+            ],
+        ),
+        ("decomposed", &["lora.use_dora=true"]),
+    ] {
+        let output = format!("train.output_dir={run}");
+        // Steps so small that no later checkpoint is better.
+        let still = ["train.learning_rate=1e-12", output.as_str()];
+        let model = ["model.model_name_or_path=\"untied\""];
+        train(&workplace, &[&still[..], &model, sets].concat());
+        let answer = workplace.run(["export", run, "--output", "exported"]);
+        assert_ne!(answer.status, Some(0), "{run}");
+        let said = "the adapter changes nothing";
+        assert!(answer.stderr.contains(said), "{run}: {}", answer.stderr);
     }
 }
 
@@ -312,6 +380,12 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
         assert_ne!(of_adapter, base.read_f32(name).unwrap(), "{name}");
     }
 
+    let export = ["export", "whole", "--to", "peft", "--output", "whole-peft"];
+    workplace.run(export).success();
+    let against = ["--against", "peft-rules", "--export", "whole-peft"];
+    workplace
+        .run(["verify", "whole"].into_iter().chain(against))
+        .success();
     // The merged model, as a folder and as a GGUF file, holds what was trained.
     for (to, output, options) in [
         ("merged", "merged", &[][..]),

@@ -27,7 +27,7 @@ use tooltune::models::families::BranchNorms;
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
-use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
+use tooltune::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
@@ -110,7 +110,7 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
-        use_dora: false,
+        magnitudes: Magnitudes::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
     let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);

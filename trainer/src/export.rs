@@ -441,8 +441,11 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
 }
 
 /// Whether the halves of all factors undo each other: a checkpoint of PiSSA that has learned nothing.
+/// Whole weights beside factors say nothing of it: they learn together or not at all.
 fn is_as_it_began(adapter: &Adapter) -> bool {
-    adapter.tensors.iter().all(|(name, tensor)| {
+    let is_factor = |name: &str| name.contains(".lora_");
+    let mut factors = adapter.tensors.iter().filter(|(name, _)| is_factor(name));
+    factors.all(|(name, tensor)| {
         let [rows, columns] = tensor.shape[..] else {
             return false;
         };

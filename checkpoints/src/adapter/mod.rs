@@ -295,10 +295,14 @@ fn check_kinds(
                 );
             }
             (false, true) => {
-                return disagree(
-                    weight.to_owned(),
-                    "is there, and modules_to_save does not name it",
-                );
+                return Err(CheckpointError::Unsupported {
+                    path: path.to_owned(),
+                    feature: format!("{weight} without its module in modules_to_save"),
+                    fix: "PEFT saves embedding and head as they are beside an adapter \
+                          (save_embedding_layers), also where the vocabulary was resized: save the \
+                          adapter again with save_embedding_layers=False, or name in modules_to_save \
+                          what was trained",
+                });
             }
             _ => {}
         }

@@ -255,6 +255,58 @@ fn tensors_that_are_no_pairs_of_factors_are_errors() {
 }
 
 #[test]
+fn magnitudes_and_whole_weights_are_those_that_the_config_says() {
+    let module = "model.layers.0.self_attn.q_proj";
+    let magnitudes = |n: usize| (format!("{module}.lora_magnitude_vector"), factor(&[n], 0.5));
+    let head = || ("lm_head.weight".to_owned(), factor(&[9, 8], 0.5));
+    let dora = |is_on: bool| PeftConfig {
+        use_dora: is_on,
+        ..adapter().config
+    };
+    let saving = |modules: &[&str]| PeftConfig {
+        modules_to_save: Some(modules.iter().map(|&module| module.to_owned()).collect()),
+        ..adapter().config
+    };
+    let written = |config: PeftConfig, more: &[(String, HostTensor)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut adapter = Adapter {
+            config,
+            ..adapter()
+        };
+        adapter.tensors.extend(more.iter().cloned());
+        let prompts = PromptFiles::default();
+        write_adapter_files(dir.path(), &adapter, FloatDtype::F32, &prompts)?;
+        Ok::<_, CheckpointError>((load_adapter(dir.path())? == adapter, dir))
+    };
+    for (config, more) in [
+        (dora(true), magnitudes(6)),
+        (saving(&["lm_head"]), head()),
+        (saving(&["lm_head", "lm_head"]), head()),
+    ] {
+        assert!(written(config, &[more]).unwrap().0);
+    }
+    for (config, more, part) in [
+        (dora(true), vec![], "lora_magnitude_vector: is missing"),
+        (
+            dora(false),
+            vec![magnitudes(6)],
+            "lora_magnitude_vector: is there",
+        ),
+        (dora(true), vec![magnitudes(5)], "shape [5] does not fit"),
+        (saving(&["lm_head"]), vec![], "lm_head.weight: is missing"),
+        (
+            saving(&["embed_tokens"]),
+            vec![head()],
+            "without its module",
+        ),
+        (dora(false), vec![head()], "save_embedding_layers=False"),
+    ] {
+        let error = written(config, &more).unwrap_err().to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+    }
+}
+
+#[test]
 fn names_and_shapes_are_compared_with_the_model_both_ways() {
     let module = "model.layers.0.self_attn.q_proj";
     let expected = |b_rows: usize, b_module: &str| {

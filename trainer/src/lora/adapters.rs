@@ -13,6 +13,7 @@ use tooltune_checkpoints::weights::HostTensor;
 use tooltune_kernels::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
 use tooltune_rows::batches::SeededRandom;
 
+use super::matching::LoraError;
 use super::principal::{doubled, halves};
 use crate::models::Decoder;
 
@@ -306,9 +307,13 @@ impl Adapters {
 
     /// Gives the magnitudes of DoRA the lengths of their directions in `decoder`, so that it computes
     /// what it did without them: how they begin.
-    pub fn begin_magnitudes(&mut self, decoder: &mut Decoder) {
+    ///
+    /// # Errors
+    ///
+    /// A row of zeros, which has no direction.
+    pub fn begin_magnitudes(&mut self, decoder: &mut Decoder) -> Result<(), LoraError> {
         if self.slots.iter().all(|slot| slot.magnitudes.is_none()) {
-            return;
+            return Ok(());
         }
         let mut values = self.to_values();
         for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
@@ -316,16 +321,21 @@ impl Adapters {
             let linear = &mut decoder.blocks[layer].stacks[stack];
             linear.adapter = Some(self.factors_of(slots, linear));
             let norms = linear.direction_norms().into_data();
-            let ranges = slots.iter().filter_map(|slot| {
-                let first = slot.magnitudes?;
-                Some(first..first + slot.out_features)
+            let rows = slots.iter().flat_map(|slot| {
+                let first = slot.magnitudes.unwrap_or_default();
+                (0..slot.out_features).map(move |row| (slot, row, first + row))
             });
-            for (to, norm) in ranges.flatten().zip(norms.iter::<f32>()) {
+            for ((slot, row, to), norm) in rows.zip(norms.iter::<f32>()) {
+                if norm == 0.0 {
+                    let module = slot.module.clone();
+                    return Err(LoraError::NoDirection { module, row });
+                }
                 values[to] = norm;
             }
         }
         let n = values.len();
         self.flat = Tensor::from_data(TensorData::new(values, [n]), &self.flat.device());
+        Ok(())
     }
 
     /// The factors of a stack, all of whose slots are given.

@@ -44,13 +44,13 @@ pub enum LoraError {
     Rules(#[from] CheckpointError),
     /// A module that is not trained as a whole here.
     #[error(
-        "lora.modules_to_save names {0:?}; it can name \"lm_head\" and \"embed_tokens\": other modules \
-         are adapted by lora.target_modules"
+        "modules_to_save names {0:?}; it can name \"lm_head\" and \"embed_tokens\": other modules \
+         are adapted by target_modules"
     )]
     NoWholeWeight(String),
     /// A head that is the embedding.
     #[error(
-        "lora.modules_to_save names {0:?}, and this model ties its head to its embedding \
+        "modules_to_save names {0:?}, and this model ties its head to its embedding \
          (tie_word_embeddings): one weight cannot become two without another model; leave it out, or \
          take a model with a head of its own"
     )]
@@ -64,9 +64,20 @@ pub enum LoraError {
         /// Path of the module.
         module: String,
         /// Of its weight.
-        shape: Vec<usize>,
+        shape: [usize; 2],
         /// What was asked for.
         rank: usize,
+    },
+    /// DoRA of a weight with a row of zeros.
+    #[error(
+        "row {row} of the weight of {module} is zero and has no direction, so that DoRA cannot train it; \
+         leave {module} out with lora.exclude_modules, or set lora.use_dora = false"
+    )]
+    NoDirection {
+        /// Path of the module.
+        module: String,
+        /// Number of the row.
+        row: usize,
     },
     /// PiSSA of a weight with NaN or infinity.
     #[error(
@@ -97,6 +108,27 @@ impl LoraConfig {
         adapter_slots(&self.to_peft(""), config)
     }
 
+    /// Checks that each weight has as many singular values as its adapter begins with.
+    ///
+    /// # Errors
+    ///
+    /// As [`slots`](Self::slots), or PiSSA with a rank beyond the rows or columns of a weight.
+    pub fn check_principal_ranks(&self, config: &DecoderConfig) -> Result<(), LoraError> {
+        if self.principal_init().is_none() {
+            return Ok(());
+        }
+        let slots = self.slots(config)?;
+        let few = |slot: &&AdapterSlot| slot.rank > slot.in_features.min(slot.out_features);
+        match slots.iter().find(few) {
+            None => Ok(()),
+            Some(slot) => Err(LoraError::FewSingularValues {
+                module: slot.module.clone(),
+                shape: [slot.out_features, slot.in_features],
+                rank: slot.rank,
+            }),
+        }
+    }
+
     /// The weights that are trained as a whole, behind the slots in the flat buffer.
     ///
     /// # Errors
@@ -113,9 +145,18 @@ impl LoraConfig {
     /// As [`slots`](Self::slots).
     pub fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
         let slots = self.slots(config)?;
-        let whole = self.whole_weights(config)?;
         let factors: usize = slots.iter().map(AdapterSlot::n_values).sum();
-        Ok(factors + whole.iter().map(WholeWeight::n_values).sum::<usize>())
+        Ok(factors + self.n_whole(config)?)
+    }
+
+    /// How many of them are weights that are trained as a whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`whole_weights`](Self::whole_weights).
+    pub fn n_whole(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
+        let whole = self.whole_weights(config)?;
+        Ok(whole.iter().map(WholeWeight::n_values).sum())
     }
 }
 

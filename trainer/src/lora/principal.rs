@@ -24,7 +24,12 @@ const PRINCIPAL_STREAM: u64 = 1 << 34;
 ///
 /// # Errors
 ///
-/// A weight that cannot be read, or that has fewer rows or columns than the rank.
+/// A weight that cannot be read, or that holds a value that is not finite.
+///
+/// # Panics
+///
+/// If a rank is beyond the rows or columns of its weight, which
+/// [`check_principal_ranks`](crate::config::LoraConfig::check_principal_ranks) refuses: a bug of the caller.
 ///
 /// # Source
 ///
@@ -40,15 +45,10 @@ pub fn principal_factors(
     let mut values = Vec::new();
     for (i, slot) in slots.iter().enumerate() {
         progress.done(i);
+        let few = slot.rank > slot.in_features.min(slot.out_features);
+        assert!(!few, "singular values for a rank of {}", slot.rank);
         let name = slot.weight();
         let weight = weights.read_f32(&name)?;
-        if slot.rank > slot.in_features.min(slot.out_features) {
-            return Err(LoraError::FewSingularValues {
-                module: slot.module.clone(),
-                shape: weight.shape,
-                rank: slot.rank,
-            });
-        }
         if weight.values.iter().any(|value| !value.is_finite()) {
             return Err(LoraError::NoSingularValues(slot.module.clone()));
         }

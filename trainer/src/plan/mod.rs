@@ -11,6 +11,7 @@ mod offline;
 mod pace;
 mod probe;
 mod retriever;
+mod step;
 mod workload;
 
 use serde::Serialize;
@@ -130,6 +131,7 @@ impl Needs {
 pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
     let model = &preparation.base.config;
     let n_adapter = preparation.lora.n_parameters(model)?;
+    let n_whole = preparation.lora.n_whole(model)?;
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
@@ -149,6 +151,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         config,
         model,
         n_adapter,
+        n_whole,
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,

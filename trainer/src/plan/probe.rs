@@ -58,7 +58,7 @@ pub fn probe(
     let base = &preparation.base;
     let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
     if preparation.starting_adapter.is_none() {
-        adapters.begin_magnitudes(&mut decoder);
+        adapters.begin_magnitudes(&mut decoder)?;
     }
     let max_grad_norm = config.train.max_grad_norm;
     let mut optimizer = Optimizer::new(

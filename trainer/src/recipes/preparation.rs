@@ -15,7 +15,7 @@ use tooltune_rows::batches::{Part, StepOrder};
 use tooltune_rows::examples::Examples;
 use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 
-use super::kept_blocks::{KeptBlocks, RunShape};
+use super::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use super::retriever::RetrieverPreparation;
 use super::run_lock::{BASE_MODEL, RunLock, Used};
 use super::starting::{starting_adapter, starting_folder};
@@ -97,7 +97,7 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
-            use_dora: self.lora.use_dora,
+            magnitudes: Magnitudes::of(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))
     }
@@ -137,6 +137,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let lora = config.lora.clone();
     let slots = lora.slots(&base.config)?;
     let whole = lora.whole_weights(&base.config)?;
+    lora.check_principal_ranks(&base.config)?;
     let starting_adapter = match &lora.init_from {
         Some(path) => Some(continued_from(config, path, &slots, &whole)?),
         None => None,

@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
             None => TrainerState::new(),
         };
         if start.is_none() && preparation.starting_adapter.is_none() {
-            adapters.begin_magnitudes(&mut decoder);
+            adapters.begin_magnitudes(&mut decoder)?;
         }
         adapters.attach(&mut decoder);
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;

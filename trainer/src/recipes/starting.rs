@@ -108,9 +108,7 @@ fn other_whole_weights(adapter: &Adapter, whole: &[WholeWeight]) -> Option<Strin
     (has != wanted).then(|| {
         let modules = adapter.config.modules_to_save.clone().unwrap_or_default();
         format!(
-            "it has {} whole weights, here they are {}; set lora.modules_to_save = {modules:?}",
-            has.len(),
-            wanted.len()
+            "its whole weights are {has:?}, here they are {wanted:?}; set lora.modules_to_save = {modules:?}"
         )
     })
 }

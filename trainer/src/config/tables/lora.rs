@@ -35,7 +35,8 @@ settings! {
         pub modules_to_save: Vec<String>,
         /// DoRA: the weight of an adapted layer is learned as magnitudes, one for each output, and
         /// directions, which the factors change. PEFT loads such an adapter; to other programs go merged
-        /// models. With `lora_dropout` its steps are much slower.
+        /// models. With `lora_dropout` its steps are several times slower and keep several times the
+        /// memory.
         pub use_dora: bool = false,
         /// The adapter that the run continues from instead of a new one: a folder of PEFT's, or a run,
         /// of which its best checkpoint is taken. It must have the rank, the scaling and the modules
