@@ -200,9 +200,7 @@ fn a_rank_beyond_the_singular_values_is_refused() {
         target_modules: TargetModules::Names(vec!["v_proj".to_owned()]),
         ..settings()
     };
-    let slots = settings.slots(&config).unwrap();
-    let weights = Weights::open(&model()).unwrap();
-    let error = principal_factors(PrincipalInit::Exact, &slots, &weights, 42).unwrap_err();
+    let error = settings.check_principal_ranks(&config).unwrap_err();
     assert!(error.to_string().contains("lower lora.r"), "{error}");
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{
-    Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules,
-    save_adapter_beside, with_named_targets, write_gguf_adapter,
+    Adapter, Consumer, GgufBase, PeftConfig, Scalings, TargetModules, compatibility, load_adapter,
+    neutral, peft_rules, save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{
     GgufMergeOptions, MergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged, save_merged_gguf,
@@ -324,10 +324,7 @@ pub fn export_merged_gguf(
     let adapter = learned_adapter(checkpoint)?;
     let scalings = peft_rules(&adapter)?;
     let prompts = PromptFiles::read(checkpoint)?;
-    let vocabulary = match &base.files.tokenizer {
-        TokenizerSource::Json(_) if !base.files.is_gguf() => Some(vocabulary_of(base)?),
-        _ => None,
-    };
+    let vocabulary = missing_vocabulary(base)?;
     let options = GgufMergeOptions {
         dtype,
         chat_template: prompts.chat_template.as_deref(),
@@ -351,6 +348,41 @@ pub fn export_merged_gguf(
             save_ollama(output, &base.path, &adapter, &scalings, &folder)?;
             Ok(modelfile.lacks_template)
         }
+    }
+}
+
+/// Writes `base` alone as the GGUF file `output`, its matrices in `dtype`: what llama.cpp loads adapters
+/// beside.
+///
+/// # Errors
+///
+/// As [`export_merged_gguf`].
+pub fn export_base_gguf(base: &BaseModel, dtype: GgufDtype, output: &Path) -> Result<(), Error> {
+    let nothing = Adapter {
+        config: PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())),
+        tensors: BTreeMap::new(),
+    };
+    let vocabulary = missing_vocabulary(base)?;
+    let options = GgufMergeOptions {
+        dtype,
+        chat_template: None,
+        vocabulary: vocabulary.as_ref(),
+    };
+    let path = &base.path;
+    Ok(save_merged_gguf(
+        output,
+        path,
+        &nothing,
+        &Scalings::new(),
+        &options,
+    )?)
+}
+
+/// The vocabulary for a GGUF file, where the base is none and does not hold it already.
+fn missing_vocabulary(base: &BaseModel) -> Result<Option<GgufVocabulary>, Error> {
+    match &base.files.tokenizer {
+        TokenizerSource::Json(_) if !base.files.is_gguf() => vocabulary_of(base).map(Some),
+        _ => Ok(None),
     }
 }
 
