@@ -56,6 +56,15 @@ def rms_norm(checks, kind):
     checks.near(f"rms_norm {kind}, gradient", dx, leaf.grad)
 
 
+def embedding(checks, kind):
+    dtype, [rows, width] = TYPES[kind], [11, 264]
+    table, ids = torch.randn(rows, width).to(dtype), torch.tensor([3, 0, 10, 3], dtype=torch.int32)
+    y = torch.empty(len(ids), width)
+    kernel = checks.kernel(f"copy_rows_t_{kind}_n_4")
+    kernel(vectors(y.numel() // 4), [table, ids, y], u32=[len(ids), width // 4])
+    checks.near(f"embedding {kind}", y, table[ids.long()].double())
+
+
 def rope(checks, kind, vector):
     dtype, [n, heads, c], turned = TYPES[kind], [7, 5, 64], 4
     x, y = torch.randn(n, heads, c).to(dtype), torch.empty(n, heads, c, dtype=dtype)
@@ -232,6 +241,7 @@ def main():
     torch.manual_seed(17)
     checks = Checks(sys.argv[1])
     for kind, vector in [("f32", 4), ("bf16", 8)]:
+        embedding(checks, kind)
         rms_norm(checks, kind)
         rope(checks, kind, vector)
         swiglu(checks, kind, vector)

@@ -97,6 +97,18 @@ template <class T> static T given(unsigned lane, T otherwise) {
     return otherwise;
 }
 
+/// Upper half of a product of two numbers of 32 bits.
+static unsigned __umulhi(unsigned a, unsigned b) {
+    return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
+
+/// `atom.add.f32`: one thread runs at a time.
+static float add_at(const float *place, float value) {
+    const float before = *place;
+    *const_cast<float *>(place) = before + value;
+    return before;
+}
+
 static unsigned __activemask() { return ~0u; }
 static void __syncwarp() { share(0); }
 template <class T> static T __shfl_sync(unsigned, T value, unsigned lane) {

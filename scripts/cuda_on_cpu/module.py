@@ -43,6 +43,12 @@ def compile_text(text, library):
         r"char *const \1 = shared_memory;",
         text,
     )
+    # The one instruction that CubeCL writes as such.
+    text = re.sub(
+        r'asm volatile\("atom\.relaxed\.add\.f32 %0, \[%1\], %2;" : "=f"\((\w+)\) : "l"\((\w+)\), "f"\((\w+)\) \);',
+        r"\1 = add_at(\2, \3);",
+        text,
+    )
     name, types = parameters(text)
     entry = ENTRY.format(
         n=len(types),
