@@ -32,6 +32,8 @@ pub mod backward_with_gradient;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
+#[cfg(feature = "cuda")]
+mod cublaslt;
 pub mod dense;
 pub mod dropout;
 pub mod embedding;

@@ -10,6 +10,8 @@ mod backend;
 mod composed;
 pub(crate) mod cpu;
 pub(crate) mod cpu_factors;
+#[cfg(feature = "cuda")]
+mod cublaslt;
 #[cfg(feature = "cube")]
 mod cuda;
 mod magnitudes;
