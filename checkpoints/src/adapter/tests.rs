@@ -259,13 +259,15 @@ fn magnitudes_and_whole_weights_are_those_that_the_config_says() {
     let module = "model.layers.0.self_attn.q_proj";
     let magnitudes = |n: usize| (format!("{module}.lora_magnitude_vector"), factor(&[n], 0.5));
     let head = || ("lm_head.weight".to_owned(), factor(&[9, 8], 0.5));
-    let dora = |is_on: bool| PeftConfig {
-        use_dora: is_on,
-        ..adapter().config
+    let dora = |is_on: bool| {
+        let mut config = adapter().config;
+        config.use_dora = is_on;
+        config
     };
-    let saving = |modules: &[&str]| PeftConfig {
-        modules_to_save: Some(modules.iter().map(|&module| module.to_owned()).collect()),
-        ..adapter().config
+    let saving = |modules: &[&str]| {
+        let mut config = adapter().config;
+        config.modules_to_save = Some(modules.iter().map(|&module| module.to_owned()).collect());
+        config
     };
     let written = |config: PeftConfig, more: &[(String, HostTensor)]| {
         let dir = tempfile::tempdir().unwrap();
