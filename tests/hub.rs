@@ -191,10 +191,12 @@ fn parquet_files_of_the_hub_are_read_with_weights_and_rows_kept_back() {
     let text = shown.to_string();
     let input = row["input_text"].to_string();
     assert!(text.contains(input.trim_matches('"')), "{text}");
-    // From here on the cache has all of it: 24 rows, of which six are kept back.
+    // From here on the cache has all of it: 24 rows, of which a quarter is kept back, more or less, as
+    // what stands in a row decides.
     let plan = run(&workplace, NOWHERE, "plan config.toml --format json").success();
     let plan: Value = serde_json::from_str(&plan).unwrap();
-    assert_eq!(plan["examples"], 18, "{plan}");
+    let learned = plan["examples"].as_u64().unwrap();
+    assert!((14..=22).contains(&learned), "{plan}");
     run(&workplace, NOWHERE, "train config.toml").success();
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
     let inputs = lock["inputs"].as_array().unwrap();

@@ -106,7 +106,7 @@ pub fn write_adapter_files(
 ) -> Result<(), CheckpointError> {
     let tensors_path = dir.join(TENSORS_FILE);
     let config_path = dir.join(CONFIG_FILE);
-    check_pairs(&tensors_path, &adapter.tensors)?;
+    check_file(&tensors_path, &adapter.tensors)?;
     check_kinds(&tensors_path, &adapter.config, &adapter.tensors)?;
     let on_disk: BTreeMap<String, &HostTensor> = adapter
         .tensors
@@ -147,7 +147,7 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
         check_finite(&path, key, &tensor)?;
         tensors.insert(name.to_owned(), tensor);
     }
-    check_pairs(&path, &tensors)?;
+    check_file(&path, &tensors)?;
     check_kinds(&path, &config, &tensors)?;
     Ok(Adapter { config, tensors })
 }
@@ -184,6 +184,18 @@ fn check_finite(path: &Path, name: &str, tensor: &HostTensor) -> Result<(), Chec
     }
 }
 
+/// Checks a file of an adapter: it has tensors, as [`check_pairs`] says.
+fn check_file(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
+    if tensors.is_empty() {
+        return Err(CheckpointError::Unsupported {
+            path: path.to_owned(),
+            feature: "an adapter without tensors".to_owned(),
+            fix: "save it again",
+        });
+    }
+    check_pairs(path, tensors)
+}
+
 /// Checks that every tensor is a LoRA factor whose other half is there with the same rank.
 fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
     let unsupported = |feature: String, fix| CheckpointError::Unsupported {
@@ -191,12 +203,6 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
         feature,
         fix,
     };
-    if tensors.is_empty() {
-        return Err(unsupported(
-            "an adapter without tensors".to_owned(),
-            "save it again",
-        ));
-    }
     for (name, tensor) in tensors {
         if SAVED_WEIGHTS.contains(&name.as_str()) && tensor.shape.len() == 2 {
             continue;

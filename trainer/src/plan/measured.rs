@@ -12,6 +12,9 @@ use crate::recipes::kept_blocks::BlockWidths;
 /// What a process holds before it knows of a model: code, threads, the heap's first pages.
 pub(super) const PROGRAM_BYTES: f64 = 32e6;
 
+/// The same where a retriever learns alone, without the code of language models.
+pub(super) const RETRIEVER_PROGRAM_BYTES: f64 = 17e6;
+
 /// Bytes of a tokenizer for each entry of its vocabulary: text, merges, two maps.
 pub(super) const TOKENIZER_BYTES_PER_ENTRY: f64 = 310.0;
 

@@ -10,8 +10,8 @@ use tooltune_rows::batches::Cursor;
 
 use super::advice::Cause;
 use super::measured::{
-    ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
-    RETRIEVER_COPIES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
+    ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, RETRIEVER_COPIES,
+    RETRIEVER_PROGRAM_BYTES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
 use super::memory::{Part, of_phases, part};
 use super::workload::MOST_WALKED;
@@ -67,7 +67,7 @@ impl RetrieverPlan {
     /// What its run needs without a language model.
     pub fn needs_alone(&self, config: &Config) -> Needs {
         let mut resident = self.needs.resident();
-        resident.push(part(Cause::Program, "program", PROGRAM_BYTES));
+        resident.push(part(Cause::Program, "program", RETRIEVER_PROGRAM_BYTES));
         let memory = of_phases(&resident, self.needs.phases(0.0).into());
         let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
         Needs {
