@@ -242,7 +242,7 @@ fn tensors_that_are_no_pairs_of_factors_are_errors() {
         ),
         (
             &[("base_model.model.m.lora_magnitude_vector", &[8])],
-            "lora_magnitude_vector is not",
+            "whose outputs m.lora_magnitude_vector is of",
         ),
         (&[], "without tensors"),
     ] {

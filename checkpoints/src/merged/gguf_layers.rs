@@ -108,10 +108,10 @@ fn check_turned(config: &Config<'_>, each: usize, n_layers: usize) -> Result<(),
     let interval = "no_rope_layer_interval";
     let list = "no_rope_layers";
     if let Some(turned) = config.fields[list].as_array() {
-        let turned = turned.iter().take(n_layers).enumerate();
+        let mut turned = turned.iter().take(n_layers).enumerate();
         let is_known =
             |(i, turns): (usize, &Value)| (turns != 0) != (i + 1).is_multiple_of(UNTURNED_EACH);
-        return match turned.map(is_known).all(|known| known) {
+        return match turned.all(is_known) {
             true => Ok(()),
             false => Err(config.refused_field(list)),
         };

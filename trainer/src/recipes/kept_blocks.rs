@@ -94,7 +94,7 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     }
 }
 
-/// What DoRA makes a block keep beside [`KEPT`].
+/// What DoRA makes a block keep beside what it keeps without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Magnitudes {
     /// Nothing: plain LoRA.
