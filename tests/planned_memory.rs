@@ -57,7 +57,7 @@ fn family_workplace(family: &str, more: &Value) -> Workplace {
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
-    write_random_weights(&workplace.copy_model("model"), &config);
+    write_random_weights(&workplace.copy_model("model"), &config).unwrap();
     let config = r#"device = "cpu"
 [model]
 model_name_or_path = "model"
