@@ -1,10 +1,11 @@
 //! `data goat` of the program, asked of a server that answers by rule about the invented world.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::pipelines::{files, run};
 use crate::suites::lines;
 use crate::support::model;
 use crate::support::server::{Response, TestServer, chat};
@@ -71,28 +72,6 @@ pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<Stri
         server.url()
     );
     line.split_whitespace().map(str::to_owned).collect()
-}
-
-fn run(dir: &TempDir, arguments: &[String]) -> Answer {
-    Answer::of(tooltune().current_dir(dir.path()).args(arguments))
-}
-
-/// The files of a pipeline but for its journal, whose lines have the order of the replies.
-fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(dir.path().join(output)).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .filter(|path| !path.ends_with("journal.jsonl"))
-        .map(|path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).unwrap();
-            // The title of the drawing names the folder.
-            (
-                name,
-                text.replace(&format!("the APIs of {output}"), "the APIs"),
-            )
-        })
-        .collect()
 }
 
 #[test]

@@ -64,24 +64,22 @@ pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<Stri
 }
 
 /// Runs the program in a folder.
-fn run(dir: &TempDir, arguments: &[String]) -> Answer {
+pub(crate) fn run(dir: &TempDir, arguments: &[String]) -> Answer {
     Answer::of(tooltune().current_dir(dir.path()).args(arguments))
 }
 
-/// The files of a pipeline but for its journal, which has its lines in the order of the replies.
-fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
+/// The files of a pipeline but for its journal, which has its lines in the order of the replies; without
+/// the name of their folder, which pages hold.
+pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(dir.path().join(output)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     paths
         .filter(|path| !path.ends_with("journal.jsonl"))
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (
-                name,
-                std::fs::read_to_string(&path)
-                    .unwrap()
-                    .replace(output, "OUT"),
-            )
+            let text = std::fs::read_to_string(&path).unwrap();
+            let text = text.replace(&format!("{output}/"), "OUT/");
+            (name, text.replace(&format!("of {output}"), "of OUT"))
         })
         .collect()
 }
