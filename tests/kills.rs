@@ -8,7 +8,7 @@
 //! `TOOLTUNE_KILLS` sets the number of kills of each pipeline; `scripts/pipeline-kills` makes more of
 //! them, at moments of other seeds (`TOOLTUNE_KILLS_SEED`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -90,20 +90,6 @@ fn journaled(dir: &TempDir, output: &str) -> (BTreeSet<String>, usize) {
     (lines.iter().filter_map(marker).collect(), n_calls)
 }
 
-/// Files but for the journal, whose lines have the order of the replies.
-fn files(dir: &TempDir, output: &str) -> BTreeMap<String, Vec<u8>> {
-    let entries = std::fs::read_dir(dir.path().join(output)).unwrap();
-    let files = entries.map(|entry| entry.unwrap().path());
-    files
-        .filter(|path| !path.ends_with("journal.jsonl"))
-        .map(|path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).unwrap();
-            (name, text.replace(output, "OUT").into_bytes())
-        })
-        .collect()
-}
-
 fn is_call(request: &Received) -> bool {
     request.target == "/virtual"
 }
@@ -133,7 +119,8 @@ impl Pipeline<'_> {
         let well = (self.server)();
         let begun = Instant::now();
         self.end(&well, "whole");
-        let span = begun.elapsed();
+        let whole_span = begun.elapsed();
+        let mut span = whole_span;
         let all: BTreeSet<String> = whole(&well).iter().map(marker).collect();
         assert_eq!(all.len(), whole(&well).len(), "a request is sent twice");
 
@@ -148,9 +135,12 @@ impl Pipeline<'_> {
             while n_killed < n_kills {
                 let mut child = self.start(&server, &output);
                 std::thread::sleep(span.mul_f64(random.uniform_f64()));
+                // The machine may have become faster or slower since the first one.
                 if child.try_wait().unwrap().is_some() {
+                    span = span.mul_f64(0.8);
                     break;
                 }
+                span = span.mul_f64(1.05).min(whole_span);
                 child.kill().unwrap();
                 child.wait().unwrap();
                 n_killed += 1;
@@ -163,7 +153,8 @@ impl Pipeline<'_> {
                 paid = now;
             }
             self.end(&server, &output);
-            assert_eq!(files(self.dir, &output), files(self.dir, "whole"));
+            let made = pipelines::files(self.dir, &output);
+            assert_eq!(made, pipelines::files(self.dir, "whole"));
             let sent = whole(&server);
             let again: BTreeSet<String> = sent[n_sent..].iter().map(marker).collect();
             assert!(

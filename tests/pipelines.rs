@@ -78,8 +78,12 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            let text = text.replace(&format!("{output}/"), "OUT/");
-            (name, text.replace(&format!("of {output}"), "of OUT"))
+            let places = ["of {}", "{}/", "{}&#x2f;"].map(|place| place.replace("{}", output));
+            let places = places.iter();
+            (
+                name,
+                places.fold(text, |text, place| text.replace(place, "OUT")),
+            )
         })
         .collect()
 }

@@ -155,6 +155,43 @@ fn a_text_that_is_cut_is_not_valid_and_says_so() {
 }
 
 #[test]
+fn a_text_without_an_end_is_written_once_more_and_ends() {
+    let workplace = Workplace::new();
+    // The tiny model closes most lists, and never a text.
+    let schemas = [
+        json!({"type": "array", "items": {"enum": [1, 2]}}),
+        json!({"type": "string"}),
+    ];
+    let row = |number: usize| {
+        let schema = &schemas[number % 2];
+        json!({"id": number, "text": format!("Numbers {number}."), "json_schema": schema})
+    };
+    let rows: Vec<Value> = (0..8).map(row).collect();
+    workplace.write("texts.jsonl", jsonl(&rows));
+    let words = format!("{STRUCTURE} --data texts.jsonl --set eval.max_new_tokens=400");
+    let answer = workplace.run(words.split_whitespace());
+    let errors = answer.stderr.clone();
+    let answers = lines(&answer.success());
+    let shortened = answers
+        .iter()
+        .filter(|answer| answer.get("shortened").is_some());
+    let n_shortened = shortened.clone().count();
+    assert!((4..8).contains(&n_shortened), "{n_shortened}");
+    for said in [
+        "8 rows: 8 valid, 0 not valid".to_owned(),
+        format!("{n_shortened} texts did not end"),
+    ] {
+        assert!(errors.contains(&said), "{errors}");
+    }
+    for answer in shortened {
+        let text = answer["json"].as_str().unwrap_or_default();
+        assert!(text.chars().count() <= 256, "{answer}");
+        let entries = answer["json"].as_array().map_or(0, Vec::len);
+        assert!(entries <= 16, "{answer}");
+    }
+}
+
+#[test]
 fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
     let workplace = Workplace::new();
     let unusable = json!({"id": "bad", "text": "x", "json_schema": {"type": "objekt"}});

@@ -228,7 +228,30 @@ fn is_abandoned(path: &Path) -> bool {
 #[derive(Debug)]
 pub struct FolderLock {
     /// Windows has no handle on a folder to lock; then nobody is kept out.
-    _folder: Option<File>,
+    _folder: Option<HeldLock>,
+}
+
+/// A locked file or folder. A child process that is just being started shares the lock until its own
+/// program begins; closing the file alone would leave it held until then.
+#[derive(Debug)]
+pub(crate) struct HeldLock(File);
+
+impl HeldLock {
+    /// Of what is locked already.
+    pub(crate) fn of(locked: File) -> Self {
+        Self(locked)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Where it cannot be let go of, it ends with the file.
+        let _ = self.0.unlock();
+    }
 }
 
 impl FolderLock {
@@ -249,7 +272,7 @@ impl FolderLock {
             }),
             // Some network file systems lock no folders; then nobody is kept out.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(FolderLock {
-                _folder: Some(folder),
+                _folder: Some(HeldLock::of(folder)),
             }),
         }
     }

@@ -23,6 +23,11 @@ impl GgufWriter {
     /// A model of architecture `architecture` with one block of hidden size 8, two heads of
     /// width 4, four tokens, all f32 zeros.
     pub(crate) fn tiny(architecture: &str) -> GgufWriter {
+        GgufWriter::tiny_with(architecture, "gpt2", &["<s>", "</s>", "a", "b"])
+    }
+
+    /// The same with a vocabulary of `model` and these four tokens.
+    pub(crate) fn tiny_with(architecture: &str, model: &str, tokens: &[&str; 4]) -> GgufWriter {
         let key = |name: &str| format!("{architecture}.{name}");
         let mut gguf = GgufWriter::new()
             .text("general.architecture", architecture)
@@ -32,8 +37,8 @@ impl GgufWriter {
             .u32(&key("feed_forward_length"), 8)
             .u32(&key("attention.head_count"), 2)
             .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
-            .text("tokenizer.ggml.model", "gpt2")
-            .texts("tokenizer.ggml.tokens", &["<s>", "</s>", "a", "b"])
+            .text("tokenizer.ggml.model", model)
+            .texts("tokenizer.ggml.tokens", tokens)
             .f32_tensor("token_embd.weight", &[4, 8])
             .f32_tensor("output_norm.weight", &[8]);
         for name in ["attn_norm", "ffn_norm"] {
@@ -70,6 +75,16 @@ impl GgufWriter {
 
     pub(crate) fn texts(mut self, key: &str, values: &[&str]) -> GgufWriter {
         self.header.texts(key, values);
+        self
+    }
+
+    pub(crate) fn bool(mut self, key: &str, value: bool) -> GgufWriter {
+        self.header.bool(key, value);
+        self
+    }
+
+    pub(crate) fn i32s(mut self, key: &str, values: &[i32]) -> GgufWriter {
+        self.header.i32s(key, values);
         self
     }
 

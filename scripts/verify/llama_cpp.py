@@ -24,13 +24,10 @@ sys.path[0] = str(ROOT / "scripts")
 import numpy
 
 from dequantised_gguf import write_dequantised
+from llama_cpp_greedy import BOUND, same_text
 from llama_cpp_model import EXACT, LlamaCppModel, versions
 from logits_file import read_prompts
 from verification_section import record
-
-# Ours was measured at up to 1.2e-4 from the exact function, and another f32 implementation, with sums and exponentials of its own,
-# at 1.4e-4 (both by scripts/verify/peft): together less than this.
-BOUND = 3e-4
 
 
 def read_texts(path: Path, n: int) -> list:
@@ -40,37 +37,7 @@ def read_texts(path: Path, n: int) -> list:
         raise SystemExit(f"{path}: has {len(rows)} texts, the logits {n} prompts; evaluate as many rows")
     if any(row.get("finish_reason") not in ("stop", "length") for row in rows):
         raise SystemExit(f"{path}: a text neither ended by itself nor at the limit of tokens; evaluate greedily, without a server")
-    return rows
-
-
-def greedy(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, n_most: int) -> tuple:
-    """(ids after the prompt that the model has just read, whether they ended by themselves, the lead of each best token).
-
-    `logits` [vocab] are those after the prompt; a lead is that of a best logit over the second best.
-    """
-    ids, leads = [], []
-    while True:
-        second, best = numpy.partition(logits, -2)[-2:]
-        leads.append(float(best - second))
-        token = int(logits.argmax())
-        if model.ends(token) or len(ids) == n_most:
-            return ids, model.ends(token), leads
-        ids.append(token)
-        logits = model.logits([(token, n_prompt + len(ids) - 1, 0, True)])[-1]
-
-
-def same_text(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, ours: dict) -> tuple:
-    """(what llama.cpp's text after the prompt it has just read is beside ours: "same", "tie" or "other", its text)"""
-    ids, ended, leads = greedy(model, logits, n_prompt, ours["n_tokens"] + (ours["finish_reason"] == "stop"))
-    text, wanted = model.text(ids), ours["prediction"].encode()
-    shown = text.decode(errors="replace")
-    if text == wanted and ended >= (ours["finish_reason"] == "stop"):
-        return "same", shown
-    # The first token that our text does not go on with, or the end of the shorter one.
-    n_same = 0
-    while n_same < len(ids) and wanted.startswith(model.text(ids[: n_same + 1])):
-        n_same += 1
-    return ("tie" if leads[n_same] < 2 * BOUND else "other"), shown
+    return [{**row, "text": row["prediction"]} for row in rows]
 
 
 def measured(model: LlamaCppModel, prompts: list, texts: list) -> list:

@@ -7,7 +7,10 @@ use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
+use tooltune_rows::text::{
+    AddedToken, ByteLevelBpe, ChatTemplate, SentencePiece, SpecialTokens, Tokenizer,
+    VocabularyError,
+};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -155,24 +158,40 @@ fn tokenizer(
         TokenizerSource::Json(json) => return tokenizer_of_files(json, files, n_embeddings),
         TokenizerSource::Gguf(vocabulary) => vocabulary,
     };
-    if vocabulary.model != "gpt2" {
-        return Err(Error::Usage(format!(
-            "{}: its tokenizer is of kind {:?}, and only byte-level BPE (gpt2) can be read from \
-             GGUF; use the model's Hugging Face folder with its tokenizer.json",
-            path.display(),
-            vocabulary.model
-        )));
-    }
-    let parts = ByteLevelBpe {
-        tokens: vocabulary.tokens.clone(),
-        token_types: vocabulary.token_types.clone(),
-        merges: vocabulary.merges.clone(),
-        pre: vocabulary.pre.clone(),
+    let refused = |error: VocabularyError| Error::Usage(format!("{}: {error}", path.display()));
+    let (tokenizer, begins_texts) = match vocabulary.model.as_str() {
+        "gpt2" => {
+            let parts = ByteLevelBpe {
+                tokens: vocabulary.tokens.clone(),
+                token_types: vocabulary.token_types.clone(),
+                merges: vocabulary.merges.clone(),
+                pre: vocabulary.pre.clone(),
+            };
+            let begins_texts = parts.begins_texts();
+            (parts.into_tokenizer(), begins_texts)
+        }
+        // llama.cpp puts token and blank before texts where the file says nothing of them.
+        "llama" => {
+            let parts = SentencePiece {
+                tokens: vocabulary.tokens.clone(),
+                token_types: vocabulary.token_types.clone(),
+                scores: vocabulary.scores.clone(),
+                unk_token_id: vocabulary.unk_token_id,
+                adds_space: vocabulary.adds_space.unwrap_or(true),
+            };
+            (parts.into_tokenizer(), true)
+        }
+        other => {
+            return Err(Error::Usage(format!(
+                "{}: its tokenizer is of kind {other:?}, and only byte-level BPE (gpt2) and \
+                 SentencePiece (llama) can be read from GGUF; use the model's Hugging Face folder \
+                 with its tokenizer.json",
+                path.display(),
+            )));
+        }
     };
-    let begins_texts = vocabulary.add_bos.unwrap_or(parts.begins_texts());
-    let tokenizer = parts
-        .into_tokenizer()
-        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let tokenizer = tokenizer.map_err(refused)?;
+    let begins_texts = vocabulary.add_bos.unwrap_or(begins_texts);
     let bos = vocabulary.bos_token_id.filter(|_| begins_texts);
     Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
 }

@@ -18,7 +18,7 @@ use tooltune_checkpoints::merged::{
 use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
-use tooltune_rows::text::ByteLevelBpe;
+use tooltune_rows::text::{ByteLevelBpe, SentencePiece, VocabularyError};
 
 use crate::base_model::BaseModel;
 use crate::config::BaseModelSettings;
@@ -357,22 +357,40 @@ pub fn export_merged_gguf(
 /// The vocabulary of a folder's `tokenizer.json` as GGUF keeps it.
 fn vocabulary_of(base: &BaseModel) -> Result<GgufVocabulary, Error> {
     let json = base.tokenizer.to_json()?;
-    let parts = ByteLevelBpe::from_json(&json, base.config.vocab_size);
-    let parts = parts.map_err(|error| Error::Usage(format!("{}: {error}", base.path.display())))?;
+    let n_tokens = base.config.vocab_size;
+    let refused =
+        |error: VocabularyError| Error::Usage(format!("{}: {error}", base.path.display()));
     let special = &base.files.special_tokens;
     let id = |token: &Option<String>| base.tokenizer.token_to_id(token.as_deref()?);
-    Ok(GgufVocabulary {
+    let empty = GgufVocabulary {
         bos_token_id: id(&special.bos_token),
         eos_token_id: id(&special.eos_token),
         pad_token_id: id(&special.pad_token),
         unk_token_id: id(&special.unk_token),
         add_bos: Some(base.tokenizer.begins_texts()),
+        ..GgufVocabulary::default()
+    };
+    if SentencePiece::is_json(&json) {
+        let parts = SentencePiece::from_json(&json, n_tokens).map_err(refused)?;
+        return Ok(GgufVocabulary {
+            tokens: parts.tokens,
+            token_types: parts.token_types,
+            scores: parts.scores,
+            model: "llama".to_owned(),
+            pre: "default".to_owned(),
+            unk_token_id: parts.unk_token_id.or(empty.unk_token_id),
+            adds_space: Some(parts.adds_space),
+            ..empty
+        });
+    }
+    let parts = ByteLevelBpe::from_json(&json, n_tokens).map_err(refused)?;
+    Ok(GgufVocabulary {
         tokens: parts.tokens,
         token_types: parts.token_types,
         merges: parts.merges,
-        scores: Vec::new(),
         model: "gpt2".to_owned(),
         pre: parts.pre,
+        ..empty
     })
 }
 

@@ -41,11 +41,9 @@ pub const GEMMA3_TEXT: Family = Family {
         architecture: "gemma3",
         head_rows: HeadRows::AsIs,
         in_block: &IN_BLOCK,
+        biases: false,
         norm_offset: 1.0,
-        numbers: &[
-            ("rope.freq_base_swa", "rope_local_base_freq"),
-            ("attention.sliding_window_pattern", "sliding_window_pattern"),
-        ],
+        numbers: &[("rope.freq_base_swa", "rope_local_base_freq")],
         ..GGUF_LIKE_LLAMA
     },
 };

@@ -1,6 +1,6 @@
 //! Describes the files of Llama 2 and 3, and of SmolLM2, which has the same model type.
 
-use super::{AutoTokenizer, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, ModuleName};
+use super::{AutoTokenizer, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, ModuleName};
 
 /// Llama, `LlamaForCausalLM`.
 pub const LLAMA: Family = Family {
@@ -8,13 +8,7 @@ pub const LLAMA: Family = Family {
     class: "LlamaForCausalLM",
     config: LIKE_LLAMA,
     auto_tokenizer: AutoTokenizer::Named,
-    gguf: GGUF,
-};
-
-/// What GGUF files of the architecture say, those of Mistral too.
-pub(super) const GGUF: GgufRules = GgufRules {
-    written_from_config: true,
-    ..GGUF_LIKE_LLAMA
+    gguf: GGUF_LIKE_LLAMA,
 };
 
 /// Modules outside the blocks, which most families have.

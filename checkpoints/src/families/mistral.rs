@@ -1,6 +1,6 @@
 //! Describes the files of Mistral, which are Llama's in GGUF.
 
-use super::{AutoTokenizer, ConfigRules, Family, LIKE_LLAMA, LayerRules, llama};
+use super::{AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, LayerRules};
 
 /// Mistral, `MistralForCausalLM`.
 ///
@@ -16,5 +16,5 @@ pub const MISTRAL: Family = Family {
         ..LIKE_LLAMA
     },
     auto_tokenizer: AutoTokenizer::OfFile,
-    gguf: llama::GGUF,
+    gguf: GGUF_LIKE_LLAMA,
 };

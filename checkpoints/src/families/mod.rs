@@ -212,9 +212,8 @@ pub struct GgufRules {
     pub architecture: &'static str,
     /// How llama.cpp orders rows of query and key projections.
     pub head_rows: HeadRows,
-    /// Whether a folder of the family becomes a file by other names and another order of rows alone, so
-    /// that one can be written from it.
-    pub written_from_config: bool,
+    /// Whether llama.cpp adds biases of projections other than queries, keys and values.
+    pub biases: bool,
     /// Modules outside the blocks.
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
@@ -230,12 +229,20 @@ pub struct GgufRules {
 const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     architecture: "llama",
     head_rows: HeadRows::HalvesInterleaved,
-    written_from_config: false,
+    biases: true,
     outer: &llama::OUTER,
     in_block: &llama::IN_BLOCK,
     norm_offset: 0.0,
     numbers: &[],
 };
+
+impl GgufRules {
+    /// Whether llama.cpp adds a bias to what this module computes.
+    pub(crate) fn has_bias(&self, module: &str) -> bool {
+        let of_attention = ["q_proj", "k_proj", "v_proj", "qkv_proj"];
+        self.biases || of_attention.iter().any(|name| module.ends_with(name))
+    }
+}
 
 /// How llama.cpp orders the rows of each head in query and key projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,8 @@ pub const OLMO3: Family = Family {
         architecture: "olmo2",
         head_rows: HeadRows::AsIs,
         in_block: &IN_BLOCK,
+        numbers: &[("rope.freq_base_swa", "rope_local_base_freq")],
+        biases: false,
         ..GGUF_LIKE_LLAMA
     },
 };

@@ -27,6 +27,7 @@ pub const PHI3: Family = Family {
     gguf: GgufRules {
         architecture: "phi3",
         head_rows: HeadRows::AsIs,
+        biases: false,
         in_block: &[
             ModuleName::new("attn_norm", "input_layernorm"),
             ModuleName::new("attn_qkv", "self_attn.qkv_proj"),

@@ -22,7 +22,7 @@ pub const QWEN2: Family = Family {
     gguf: GgufRules {
         architecture: "qwen2",
         head_rows: HeadRows::AsIs,
-        written_from_config: true,
+        biases: false,
         ..GGUF_LIKE_LLAMA
     },
 };

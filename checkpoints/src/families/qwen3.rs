@@ -23,8 +23,8 @@ pub const QWEN3: Family = Family {
     gguf: GgufRules {
         architecture: "qwen3",
         head_rows: HeadRows::AsIs,
+        biases: false,
         in_block: &IN_BLOCK,
-        written_from_config: true,
         ..GGUF_LIKE_LLAMA
     },
 };

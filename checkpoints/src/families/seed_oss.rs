@@ -24,6 +24,7 @@ pub const SEED_OSS: Family = Family {
     gguf: GgufRules {
         architecture: "seed_oss",
         head_rows: HeadRows::AsIs,
+        biases: false,
         in_block: &IN_BLOCK,
         ..GGUF_LIKE_LLAMA
     },

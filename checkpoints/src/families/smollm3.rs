@@ -27,6 +27,7 @@ pub const SMOLLM3: Family = Family {
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GgufRules {
         architecture: "smollm3",
+        biases: false,
         ..GGUF_LIKE_LLAMA
     },
 };

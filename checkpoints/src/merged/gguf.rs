@@ -1,22 +1,19 @@
 //! A base model with an adapter added to its weights, as one GGUF file.
 //!
 //! Of a GGUF base all metadata stay as they are, but for the chat template that training used and
-//! the format of the numbers. Of a Hugging Face folder they are written from its config, for the
-//! architectures whose files hold its tensors under other names and in another order of rows, and
-//! nothing else. Tensors are read, changed and written one at a time.
+//! the format of the numbers. Of a Hugging Face folder they are written from its config
+//! (`gguf_config`). Tensors are read, changed and written one at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
-
+use super::gguf_config::Config;
 use super::{by_weight, delta};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
 use crate::atomic::{create_in_parts, write_directory, write_file};
 use crate::error::CheckpointError;
-use crate::families::{DEFAULT_ROPE_THETA, Family};
-use crate::model_files::{GgufVocabulary, ModelFiles, llama3_divisors};
-use crate::weights::gguf::{ARCHITECTURE, GgufFile, ROPE_FREQS};
+use crate::model_files::{GgufVocabulary, ModelFiles};
+use crate::weights::gguf::{ARCHITECTURE, GgufFile};
 use crate::weights::gguf_write::{GgufHeader, padding};
 use crate::weights::{GgufDtype, HostTensor, NewGgufTensor, Weights};
 
@@ -49,9 +46,8 @@ const OF_THE_FILE: [&str; 3] = ["general.alignment", "split.", "quantize."];
 /// - `path` exists or cannot be written, or a file of the base cannot be read
 /// - modules of the adapter that the base does not have, or factors of other shapes
 /// - a sum that the format cannot hold; its name and element are told
-/// - a base of safetensors whose family is more than names and an order of rows in GGUF, or with a
-///   rotary scaling or an attention window that the architecture has no place for; or without
-///   `vocabulary`
+/// - a base of safetensors with something that llama.cpp does not compute for its architecture, such
+///   as a rotary scaling, an attention window or a bias; or without `vocabulary`
 pub fn save_merged_gguf(
     path: &Path,
     base: &Path,
@@ -180,10 +176,14 @@ impl Model<'_> {
         Ok(tensor)
     }
 
-    /// A tensor of a Hugging Face folder, reordered.
+    /// A tensor of a Hugging Face folder, reordered, and a norm with what llama.cpp's is more.
     fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
-        let HostTensor { shape, values } = self.files.weights.read_f32(name)?;
+        let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
         let module = name.rsplit_once('.').map_or(name, |(module, _)| module);
+        if module.ends_with("norm") {
+            let offset = self.base.architecture.family().gguf.norm_offset;
+            values.iter_mut().for_each(|value| *value += offset);
+        }
         let order = self.base.architecture.row_order(path, module, &shape)?;
         Ok(HostTensor {
             values: order.apply(values, &shape),
@@ -243,22 +243,19 @@ fn of_folder(
     model: &Model<'_>,
     options: &GgufMergeOptions<'_>,
 ) -> Result<(GgufHeader, Vec<Planned>), CheckpointError> {
+    let family = model.base.architecture.family();
     let config = Config {
         path: base,
         fields: &model.files.config,
+        family,
     };
-    let family = model.base.architecture.family();
-    if !family.gguf.written_from_config {
-        return Err(config.refused(format!("a GGUF file of a {} folder", family.model_type)));
-    }
     let Some(vocabulary) = options.vocabulary else {
         return Err(config.refused("a GGUF file without a vocabulary".to_owned()));
     };
     let mut header = GgufHeader::default();
     header.text(ARCHITECTURE, family.gguf.architecture);
     header.text("general.type", "model");
-    let head_dim = write_sizes(&mut header, &config, family)?;
-    let divisors = write_rotation(&mut header, &config, family, head_dim)?;
+    let beside = config.write(&mut header)?;
     write_vocabulary(&mut header, vocabulary, &model.files.eos_token_ids);
     let template = options
         .chat_template
@@ -269,11 +266,11 @@ fn of_folder(
     };
     write_choices(&mut header, options);
     let mut tensors = Vec::new();
-    if let Some(divisors) = divisors {
+    for (name, values) in beside {
         tensors.push(Planned {
-            new: options.dtype.tensor(ROPE_FREQS, &[divisors.len()]),
-            name: ROPE_FREQS.to_owned(),
-            values: Some(divisors),
+            new: options.dtype.tensor(name, &[values.len()]),
+            name: name.to_owned(),
+            values: Some(values),
         });
     }
     tensors.extend(renamed(&model.files.weights, model, options)?);
@@ -293,7 +290,8 @@ fn renamed(
         if module == "lm_head" && model.base.tied_head {
             continue;
         }
-        match family.gguf_module(module) {
+        let has_place = kind != "bias" || family.gguf.has_bias(module);
+        match family.gguf_module(module).filter(|_| has_place) {
             Some(gguf) => tensors.push(Planned {
                 new: options.dtype.tensor(
                     &format!("{gguf}.{kind}"),
@@ -314,107 +312,6 @@ fn renamed(
         fix: "these tensors have no name in GGUF; export --to merged and convert the folder with \
               llama.cpp",
     })
-}
-
-/// A `config.json` about to be said in GGUF's keys.
-struct Config<'a> {
-    path: &'a Path,
-    fields: &'a Value,
-}
-
-impl Config<'_> {
-    fn size(&self, key: &str) -> Result<u32, CheckpointError> {
-        let size = self.fields[key]
-            .as_u64()
-            .and_then(|n| u32::try_from(n).ok());
-        size.ok_or_else(|| CheckpointError::field(self.path, key, "must be a whole number"))
-    }
-
-    fn refused(&self, feature: String) -> CheckpointError {
-        CheckpointError::Unsupported {
-            path: self.path.to_owned(),
-            feature,
-            fix: "export --to merged and convert that folder with llama.cpp's \
-                  convert_hf_to_gguf.py, or take a GGUF file as the base",
-        }
-    }
-}
-
-/// Writes sizes and norm; the size of a head.
-fn write_sizes(
-    header: &mut GgufHeader,
-    config: &Config<'_>,
-    family: &Family,
-) -> Result<u32, CheckpointError> {
-    let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
-    let hidden = config.size("hidden_size")?;
-    let n_heads = config.size("num_attention_heads")?;
-    let n_key_value = match (
-        &config.fields["num_key_value_heads"],
-        family.config.absent_key_value_heads,
-    ) {
-        (Value::Null, Some(n)) if config.fields.get("num_key_value_heads").is_none() => n as u32,
-        (Value::Null, _) => n_heads,
-        _ => config.size("num_key_value_heads")?,
-    };
-    let head_dim = match (&config.fields["head_dim"], family.config.absent_head_dim) {
-        (Value::Null, Some(size)) if config.fields.get("head_dim").is_none() => size as u32,
-        (Value::Null, _) => hidden / n_heads.max(1),
-        _ => config.size("head_dim")?,
-    };
-    for (name, value) in [
-        ("block_count", config.size("num_hidden_layers")?),
-        ("context_length", config.size("max_position_embeddings")?),
-        ("embedding_length", hidden),
-        ("feed_forward_length", config.size("intermediate_size")?),
-        ("attention.head_count", n_heads),
-        ("attention.head_count_kv", n_key_value),
-        ("attention.key_length", head_dim),
-        ("attention.value_length", head_dim),
-        ("rope.dimension_count", head_dim),
-        ("vocab_size", config.size("vocab_size")?),
-    ] {
-        header.u32(&key(name), value);
-    }
-    let epsilon = config.fields["rms_norm_eps"].as_f64();
-    let epsilon = epsilon
-        .ok_or_else(|| CheckpointError::field(config.path, "rms_norm_eps", "must be a number"))?;
-    header.f32(&key("attention.layer_norm_rms_epsilon"), epsilon as f32);
-    Ok(head_dim)
-}
-
-/// Writes how queries and keys are turned; the divisors that are a tensor of their own.
-fn write_rotation(
-    header: &mut GgufHeader,
-    config: &Config<'_>,
-    family: &Family,
-    head_dim: u32,
-) -> Result<Option<Vec<f32>>, CheckpointError> {
-    let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
-    let theta = config.fields["rope_theta"]
-        .as_f64()
-        .unwrap_or(DEFAULT_ROPE_THETA);
-    header.f32(&key("rope.freq_base"), theta as f32);
-    let window = &config.fields["sliding_window"];
-    if !window.is_null() && config.fields["use_sliding_window"] != false {
-        return Err(config.refused(format!("a GGUF file with sliding_window = {window}")));
-    }
-    let scaling = &config.fields["rope_scaling"];
-    match scaling["rope_type"].as_str() {
-        None => Ok(None),
-        Some("llama3") => {
-            let divisors = llama3_divisors(scaling, theta, head_dim.into());
-            let refused = || config.refused(format!("a GGUF file with rope_scaling = {scaling}"));
-            Ok(Some(divisors.ok_or_else(refused)?))
-        }
-        Some("linear") => {
-            header.text(&key("rope.scaling.type"), "linear");
-            let factor = scaling["factor"].as_f64().unwrap_or(1.0);
-            header.f32(&key("rope.scaling.factor"), factor as f32);
-            Ok(None)
-        }
-        Some(_) => Err(config.refused(format!("a GGUF file with rope_scaling = {scaling}"))),
-    }
 }
 
 fn write_vocabulary(header: &mut GgufHeader, vocabulary: &GgufVocabulary, stop_ids: &[u32]) {
@@ -444,5 +341,8 @@ fn write_vocabulary(header: &mut GgufHeader, vocabulary: &GgufVocabulary, stop_i
     }
     if let Some(add_bos) = vocabulary.add_bos {
         header.bool(&key("add_bos_token"), add_bos);
+    }
+    if let Some(adds_space) = vocabulary.adds_space {
+        header.bool(&key("add_space_prefix"), adds_space);
     }
 }

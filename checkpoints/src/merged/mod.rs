@@ -8,6 +8,8 @@
 mod companions;
 mod delta;
 mod gguf;
+mod gguf_config;
+mod gguf_layers;
 
 pub use companions::tokenizer_files;
 pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged_gguf, save_ollama};

@@ -424,3 +424,87 @@ proptest! {
         }
     }
 }
+
+/// The families' folders as GGUF files hold what the `gguf` package laid out of them.
+#[test]
+fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
+    let vocabulary = crate::GgufVocabulary {
+        model: "gpt2".to_owned(),
+        pre: "smollm".to_owned(),
+        tokens: (0..128).map(|i| format!("t{i}")).collect(),
+        token_types: vec![1; 128],
+        scores: Vec::new(),
+        merges: Vec::new(),
+        bos_token_id: None,
+        eos_token_id: None,
+        pad_token_id: None,
+        unk_token_id: None,
+        add_bos: None,
+    };
+    let options = GgufMergeOptions {
+        dtype: crate::weights::GgufDtype::Float(FloatDtype::BF16),
+        chat_template: None,
+        vocabulary: Some(&vocabulary),
+    };
+    let none = (of_tiny_llama().0, Scalings::new());
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+    for family in [
+        "qwen3",
+        "granite",
+        "smollm3",
+        "phi3",
+        "seed_oss",
+        "olmo3",
+        "gemma3_text",
+        "ministral3",
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("model");
+        fs::create_dir(&folder).unwrap();
+        fs::copy(
+            models.join(family).join("model.safetensors"),
+            folder.join("model.safetensors"),
+        )
+        .unwrap();
+        fs::write(folder.join("tokenizer.json"), "{\"model\": {}}").unwrap();
+        let text = fs::read_to_string(models.join(family).join("config.json")).unwrap();
+        let said: Value = serde_json::from_str(&text).unwrap();
+        let path = place.path().join("model.gguf");
+        let save = |config: &Value| {
+            fs::write(folder.join("config.json"), config.to_string()).unwrap();
+            save_merged_gguf(&path, &folder, &none.0, &none.1, &options)
+        };
+        let mut config = said.clone();
+        if family == "phi3" {
+            let error = save(&said).unwrap_err().to_string();
+            assert!(error.contains("sliding_window = 50"), "{error}");
+            config["sliding_window"] = Value::Null;
+        }
+        if family == "olmo3" {
+            let error = save(&said).unwrap_err().to_string();
+            assert!(error.contains("rope_scaling = "), "{error}");
+            let full = config["rope_parameters"]["full_attention"].as_object_mut();
+            full.unwrap().remove("attention_factor");
+        }
+        save(&config).unwrap_or_else(|error| panic!("{family}: {error}"));
+        let [ours, theirs] = [path, models.join(family).join("model.gguf")]
+            .map(|path| crate::weights::gguf::GgufFile::open(&path).unwrap());
+        let mut names: Vec<&str> = ours.tensor_names().collect();
+        let mut expected: Vec<&str> = theirs.tensor_names().collect();
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected, "{family}");
+        for name in names {
+            let [ours, theirs] = [&ours, &theirs].map(|file| file.read_f32(name).unwrap());
+            assert_eq!(ours, theirs, "{family} {name}");
+        }
+        let ours: BTreeMap<_, _> = ours.metadata.entries().collect();
+        for (key, value) in theirs.metadata.entries() {
+            let is_changed = (family == "phi3" && key.ends_with("sliding_window"))
+                || (family == "olmo3" && key.ends_with("yarn_attn_factor"));
+            if !key.starts_with("tokenizer.") && !is_changed {
+                assert_eq!(ours.get(key), Some(&value), "{family} {key}");
+            }
+        }
+    }
+}

@@ -87,6 +87,7 @@ fn vocabulary(metadata: &GgufMetadata) -> Result<GgufVocabulary, CheckpointError
         pad_token_id: id("padding")?,
         unk_token_id: id("unknown")?,
         add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?,
+        adds_space: metadata.bool("tokenizer.ggml.add_space_prefix")?,
         merges: metadata.texts("tokenizer.ggml.merges")?.unwrap_or_default(),
         pre: metadata
             .text("tokenizer.ggml.pre")?
@@ -109,7 +110,26 @@ fn special_tokens(vocabulary: &GgufVocabulary) -> SpecialTokens {
     }
 }
 
-/// The end of text, and the ends of turn and message where the file names them.
+/// `token_type` of tokens that steer the model.
+const CONTROL: i32 = 3;
+/// The control tokens that llama.cpp takes for the end of a turn where a file names none.
+///
+/// # Source
+///
+/// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `llama_vocab::impl::load`.
+const ENDS_OF_TURNS: [&str; 8] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "<_EOT>",
+];
+
+/// The end of text, and the ends of turn and message where the file names them; where it names no
+/// end of a turn, the one that llama.cpp finds by its text, unless a text ends with such a token.
 fn stop_ids(
     metadata: &GgufMetadata,
     vocabulary: &GgufVocabulary,
@@ -118,6 +138,13 @@ fn stop_ids(
     for role in ["eot", "eom"] {
         let id = metadata.token_id(&format!("tokenizer.ggml.{role}_token_id"))?;
         ids.extend(id.filter(|id| !ids.contains(id)));
+    }
+    let text = |id: &u32| vocabulary.tokens.get(*id as usize).map(String::as_str);
+    let is_end = |text: &str| ENDS_OF_TURNS.contains(&text);
+    if !ids.iter().filter_map(text).any(is_end) {
+        let controls = (0..).zip(vocabulary.tokens.iter().zip(&vocabulary.token_types));
+        let mut ends = controls.filter(|(_, (text, kind))| **kind == CONTROL && is_end(text));
+        ids.extend(ends.next().map(|(id, _)| id));
     }
     Ok(ids)
 }

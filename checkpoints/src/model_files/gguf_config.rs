@@ -173,7 +173,46 @@ fn window(
         _ => {}
     }
     own.insert("sliding_window".to_owned(), window.into());
+    if matches!(family.config.layers, LayerRules::AllButEach(_)) && window.is_some() {
+        own.extend(pattern(fields, config)?);
+    }
     Ok(own)
+}
+
+/// Which blocks have the window, where the file says it: all but each so-manieth, or a list.
+fn pattern(
+    fields: &Fields<'_>,
+    config: &Value,
+) -> Result<Option<(String, Value)>, CheckpointError> {
+    let key = fields.key(gguf_keys::PATTERN);
+    let mut entries = fields.metadata.entries();
+    let Some((_, value)) = entries.find(|(entry, _)| *entry == key) else {
+        return Ok(None);
+    };
+    let GgufValue::Array(items) = value else {
+        let each = fields.metadata.unsigned(&key)?;
+        return Ok(each.map(|each| ("sliding_window_pattern".to_owned(), each.into())));
+    };
+    let types = items.iter().map(|item| match item {
+        GgufValue::Bool(slides) => Some(*slides),
+        GgufValue::Unsigned(slides @ (0 | 1)) => Some(*slides == 1),
+        GgufValue::Signed(slides @ (0 | 1)) => Some(*slides == 1),
+        _ => None,
+    });
+    let types = types.map(|slides| {
+        slides.map(|slides| match slides {
+            true => "sliding_attention",
+            false => "full_attention",
+        })
+    });
+    let types: Option<Vec<&str>> = types.collect();
+    let n_layers = config["num_hidden_layers"].as_u64();
+    let types = types.filter(|types| n_layers == Some(types.len() as u64));
+    let Some(types) = types else {
+        let problem = "must be a number, or say of each block whether it has the window";
+        return Err(CheckpointError::field(fields.metadata.path(), key, problem));
+    };
+    Ok(Some(("layer_types".to_owned(), types.into())))
 }
 
 fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {

@@ -37,6 +37,9 @@ const READ: [&str; 20] = [
 /// The window, which is read for families that may have one.
 pub(super) const WINDOW: &str = "attention.sliding_window";
 
+/// Which blocks have the window, which is read for families that have others beside them.
+pub(super) const PATTERN: &str = "attention.sliding_window_pattern";
+
 /// Keys that change nothing of what these architectures compute: the rows of the embedding, which
 /// the tensor says itself; whether a scaling was trained; a constant of a norm that they do not have; how the tensors came to lie
 /// as they do; how vectors of a text are pooled.
@@ -71,7 +74,8 @@ pub(super) fn refuse_unknown(
     let prefix = format!("{}.", family.gguf.architecture);
     let is_own = |name: &str| {
         let window = name == WINDOW && family.config.layers != LayerRules::Full;
-        window || family.gguf.numbers.iter().any(|(own, _)| *own == name)
+        let pattern = name == PATTERN && matches!(family.config.layers, LayerRules::AllButEach(_));
+        window || pattern || family.gguf.numbers.iter().any(|(own, _)| *own == name)
     };
     for (key, value) in metadata.entries() {
         let Some(name) = key.strip_prefix(&prefix) else {

@@ -100,7 +100,7 @@ pub enum TokenizerSource {
 }
 
 /// The vocabulary inside a GGUF file, as it stands there.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufVocabulary {
     /// Token texts by id; byte-level for model "gpt2".
     pub tokens: Vec<String>,
@@ -124,6 +124,8 @@ pub struct GgufVocabulary {
     pub unk_token_id: Option<u32>,
     /// Whether the file asks for a `bos` token in front of every text.
     pub add_bos: Option<bool>,
+    /// Whether the file asks for a blank in front of every text; of model "llama" alone.
+    pub adds_space: Option<bool>,
 }
 
 impl ModelFiles {

@@ -11,6 +11,7 @@ use crate::gguf_writer::GgufWriter;
 use crate::weights::{HostTensor, write_tensors};
 
 mod generation_config;
+mod gguf_vocabulary;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

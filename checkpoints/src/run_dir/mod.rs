@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub use metrics_file::{MetricsFile, MetricsMark};
 pub use pointer::{Pointer, Selected};
 
-use crate::atomic::{STAGING_MARK, remove_dir_if_present, sync_dir, sync_parent};
+use crate::atomic::{HeldLock, STAGING_MARK, remove_dir_if_present, sync_dir, sync_parent};
 use crate::error::CheckpointError;
 use crate::regular_file;
 
@@ -30,7 +30,7 @@ const REPLACED_MARK: &str = ".old-";
 pub struct RunDir {
     root: PathBuf,
     /// Held as long as the value lives; the operating system lets go of it with the process.
-    lock: Option<File>,
+    lock: Option<HeldLock>,
 }
 
 /// A checkpoint directory that carries its final name.
@@ -83,7 +83,7 @@ impl RunDir {
         }
         let run = RunDir {
             root: root.to_owned(),
-            lock: Some(lock),
+            lock: Some(HeldLock::of(lock)),
         };
         run.clean_up()?;
         Ok(run)
@@ -121,7 +121,7 @@ impl RunDir {
         let Some(lock) = &self.lock else {
             return Ok(());
         };
-        let held = lock.metadata();
+        let held = lock.file().metadata();
         let named = fs::metadata(self.root.join(LOCK_FILE));
         match (held, named) {
             (Ok(held), Ok(named)) if is_same_file(&held, &named) => Ok(()),

@@ -23,8 +23,8 @@ pub(crate) const ARCHITECTURE: &str = "general.architecture";
 /// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
 pub(crate) const ROPE_FREQS: &str = "rope_freqs.weight";
 /// The same for texts within the context of pre-training, and for longer ones.
-const SHORT_FACTORS: &str = "rope_factors_short.weight";
-const LONG_FACTORS: &str = "rope_factors_long.weight";
+pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// All of them.
 pub(super) const ROPE_TENSORS: [&str; 3] = [ROPE_FREQS, SHORT_FACTORS, LONG_FACTORS];
 const MAX_DIMS: u32 = 4;

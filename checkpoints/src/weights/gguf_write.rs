@@ -60,6 +60,11 @@ impl GgufHeader {
         self.array(key, 5, values.len(), bytes);
     }
 
+    pub(crate) fn bools(&mut self, key: &str, values: &[bool]) {
+        let bytes = values.iter().map(|value| u8::from(*value));
+        self.array(key, 7, values.len(), bytes);
+    }
+
     pub(crate) fn f32s(&mut self, key: &str, values: &[f32]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes());
         self.array(key, 6, values.len(), bytes);

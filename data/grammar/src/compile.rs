@@ -10,7 +10,7 @@ use super::calls::{CallFormat, Frame, call_schema, read_tools};
 use super::constraint::{Built, Constraint};
 use super::error::GrammarError;
 use super::lower::Lowerer;
-use super::options::{GrammarOptions, Layout};
+use super::options::{GrammarOptions, Lengths};
 use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
 use super::write::Written;
@@ -90,6 +90,11 @@ impl Grammar {
         Constraint::new(self.vocabulary.clone(), self.built.clone(), unwritten)
     }
 
+    /// Whether [`Lengths::Short`] has set a limit to a list or a text.
+    pub fn is_shortened(&self) -> bool {
+        self.built.is_shortened
+    }
+
     /// The vocabulary that the grammar is compiled for.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
@@ -104,7 +109,7 @@ impl Grammar {
         options: &GrammarOptions,
     ) -> Result<Self, GrammarError> {
         let (sender, receiver) = mpsc::channel();
-        let (layout, own) = (options.layout, vocabulary.clone());
+        let (own, own_options) = (vocabulary.clone(), options.clone());
         let marks = frame.unwritten().map(str::to_owned);
         let texts: Vec<String> = options.unwritten.iter().cloned().chain(marks).collect();
         let unwritten = Arc::new(Unwritten::new(vocabulary, &texts));
@@ -113,8 +118,10 @@ impl Grammar {
             let compiled = lowered().and_then(|schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
                 let plain = CallFormat::Plain.frame(false);
-                probe::patterns(&own, &schema, |string| build(&own, &plain, string, layout))?;
-                build(&own, &frame, &schema, layout)
+                probe::patterns(&own, &schema, |string| {
+                    build(&own, &plain, string, &own_options)
+                })?;
+                build(&own, &frame, &schema, &own_options)
             });
             // Nobody listens any more once the time is over.
             let _ = sender.send(compiled);
@@ -154,13 +161,14 @@ fn build(
     vocabulary: &Vocabulary,
     frame: &Frame,
     lowered: &Map<String, Value>,
-    layout: Layout,
+    options: &GrammarOptions,
 ) -> Result<Built, GrammarError> {
-    let schemas = schema::read(lowered)?;
+    let mut schemas = schema::read(lowered)?;
+    let is_shortened = options.lengths == Lengths::Short && schemas.shorten();
     let Written {
         grammar,
         keys_run_out,
-    } = write::written(vocabulary, frame, &schemas, layout)?;
+    } = write::written(vocabulary, frame, &schemas, options.layout)?;
     let parser = vocabulary
         .factory()
         .create_parser_from_init_default(grammar)
@@ -171,6 +179,7 @@ fn build(
         None => Ok(Built {
             matcher,
             keys_run_out,
+            is_shortened,
         }),
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Built {
     pub(super) matcher: Matcher,
     /// Whether an object has keys of a kind of which there are not as many as anybody likes.
     pub(super) keys_run_out: bool,
+    /// Whether lists or texts have limits that their schema does not set.
+    pub(super) is_shortened: bool,
 }
 
 /// The tokens that are allowed in one step.
@@ -49,6 +51,7 @@ impl Constraint {
         Built {
             matcher,
             keys_run_out,
+            is_shortened: _,
         }: Built,
         unwritten: Arc<Unwritten>,
     ) -> Self {

@@ -42,5 +42,6 @@ pub use calls::{CallFormat, SequenceFormat};
 pub use compile::Grammar;
 pub use constraint::{Constraint, Mask};
 pub use error::GrammarError;
-pub use options::{Formats, GrammarOptions, Keys, Layout};
+pub use options::{Formats, GrammarOptions, Keys, Layout, Lengths};
+pub use schema::{MOST_CHARACTERS, MOST_ENTRIES};
 pub use vocabulary::Vocabulary;

@@ -39,6 +39,17 @@ pub enum Formats {
     Asserted,
 }
 
+/// How long lists and texts may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lengths {
+    /// As long as the schema allows.
+    #[default]
+    AsWritten,
+    /// At most [`MOST_ENTRIES`](super::MOST_ENTRIES) entries in a list and
+    /// [`MOST_CHARACTERS`](super::MOST_CHARACTERS) characters in a text where the schema sets no limit.
+    Short,
+}
+
 /// What a grammar is compiled with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrammarOptions {
@@ -48,6 +59,8 @@ pub struct GrammarOptions {
     pub keys: Keys,
     /// What `format` means.
     pub formats: Formats,
+    /// How long lists and texts may be.
+    pub lengths: Lengths,
     /// Texts that no string may hold, because the reader of the whole text takes them for marks.
     /// [`CallFormat`](super::CallFormat) adds those of its own.
     pub unwritten: Vec<String>,
@@ -63,6 +76,7 @@ impl Default for GrammarOptions {
             layout: Layout::default(),
             keys: Keys::default(),
             formats: Formats::default(),
+            lengths: Lengths::default(),
             unwritten: Vec::new(),
             parallel_tool_calls: false,
             max_compile_time: Duration::from_secs(10),

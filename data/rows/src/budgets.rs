@@ -130,6 +130,10 @@ pub const TOKENIZER_STEP_BYTES: usize = 16 << 20;
 /// grows. BERT's models have 100.
 pub const TOKENIZER_WORD_CHARS: usize = 256;
 
+/// The most bytes of a token of a SentencePiece vocabulary in GGUF, which is taken apart in every way.
+/// Those of Gemma have at most 48, those of Llama 2 likewise.
+pub const SENTENCE_PIECE_BYTES: usize = 1024;
+
 /// Looks at a value in one walk of a validator. A gold of ten thousand leaves under a schema of ten
 /// branches a leaf takes a hundredth; a walk that takes all of it ends within half a second.
 pub const VALIDATION_STEPS: u64 = 10_000_000;

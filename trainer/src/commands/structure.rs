@@ -70,15 +70,16 @@ pub(super) fn run(args: &StructureArgs, place: &DeviceOption) -> Result<(), Erro
         options: &options,
         endings: &Endings::default(),
     };
+    let constrainer = constrainer(args, local)?.map(Arc::new);
     let feed = Feed {
         source,
         earlier,
         skips_broken: args.skip_broken,
         upstream,
-        preparer: Preparer::new(&config, Arc::clone(&base), constrainer(args, local)?)?,
+        preparer: Preparer::new(&config, Arc::clone(&base), constrainer.clone())?,
     };
     let fed = feed.begin()?;
-    let structuring = Structuring::new(local, args.skip_broken)?;
+    let structuring = Structuring::new(local, constrainer, args.skip_broken)?;
     let found = watched(|watch| {
         let found = structuring.run(&fed, &mut answers, watch);
         // Who reads the answers no longer has had enough of them.

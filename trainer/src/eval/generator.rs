@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_agents::TextEnd;
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
+use tooltune_grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Lengths, Vocabulary};
 use tooltune_rows::text::{Conversation, Message, Row, prompt_ids};
 
 use super::endings::Endings;
@@ -197,6 +197,21 @@ impl Constrainer {
             .iter()
             .map(|text| compiled[text.as_str()].clone())
             .collect()
+    }
+
+    /// What a schema becomes with limits for its lists and texts ([`Lengths::Short`]); none where it
+    /// sets such limits itself, and where a server would have to.
+    pub fn short(&self, schema: &Value) -> Option<TextConstraint> {
+        let Self::Model(vocabulary) = self else {
+            return None;
+        };
+        let options = GrammarOptions {
+            lengths: Lengths::Short,
+            ..GrammarOptions::default()
+        };
+        let grammar = Grammar::json_schema(vocabulary, schema, &options).ok()?;
+        let is_other = grammar.is_shortened();
+        is_other.then(|| TextConstraint::Grammar(Box::new(grammar)))
     }
 
     /// What each list of tools becomes in a format of calls, or why that cannot be enforced.

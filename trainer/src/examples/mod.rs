@@ -1,8 +1,8 @@
 //! Rows to learn from -> examples on disk, prepared once.
 //!
-//! Rows are tokenized in all threads ([`prepare`]) and spilled to files in their order, so that memory
-//! does not grow with them. The files are kept in a cache ([`cache`]) under a key that everything
-//! which they depend on is in ([`key`]): a second start reads them as they are.
+//! Rows are tokenized in all threads and spilled to files in their order, so that memory does not grow
+//! with them. The files are kept in a cache under a key made of everything that they depend on: a
+//! second start reads them as they are.
 
 mod cache;
 mod key;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatSlotRow, UnflattenReport};
+use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES};
 use tooltune_pipelines::reply;
 use tooltune_rows::json::{self, Style};
 use tooltune_rows::json_schema::BoundedValidator;
@@ -30,6 +31,9 @@ pub struct Answer {
     /// Why the text was written freely, where it should have kept to the schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforced: Option<String>,
+    /// How far lists and texts were kept short, where the text did not end otherwise, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortened: Option<String>,
     /// Why the row could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -69,7 +73,21 @@ pub(super) struct Judged {
     pub written: Option<String>,
 }
 
+/// The rule that a text breaks which [`GenerationOptions::max_new_tokens`] cuts.
+pub(super) const MAX_NEW_TOKENS: &str = "max_new_tokens";
+
+/// How long lists and texts are at most in what is written once more.
+pub(super) fn short_limits() -> String {
+    format!("at most {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text")
+}
+
 impl Judged {
+    /// Whether the limit of tokens cut the text.
+    pub(super) fn is_cut_by_tokens(&self) -> bool {
+        let first = self.violations.first();
+        first.is_some_and(|violation| violation.rule == MAX_NEW_TOKENS)
+    }
+
     /// A text without JSON.
     fn without(text: &str, violation: Violation) -> Self {
         Self {
@@ -141,7 +159,7 @@ fn cut(written: &Completion, options: &GenerationOptions) -> Option<Violation> {
         let message = format!(
             "the text is cut off after {n_tokens} tokens, eval.max_new_tokens; raise it with --set"
         );
-        ("max_new_tokens", message)
+        (MAX_NEW_TOKENS, message)
     } else if is(FinishReason::Length) {
         let message = format!(
             "the text is cut off after {n_tokens} tokens, where the model's context is full; shorten \

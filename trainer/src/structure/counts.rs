@@ -1,6 +1,6 @@
 //! Answers to the sentences at the end.
 
-use super::answer::Answer;
+use super::answer::{Answer, MAX_NEW_TOKENS, short_limits};
 use super::output::EarlierAnswer;
 use crate::progress::counted;
 
@@ -32,6 +32,7 @@ pub struct Counts {
     n_unanswered: usize,
     first_unanswered: Option<String>,
     n_cut: usize,
+    n_shortened: usize,
 }
 
 impl Counts {
@@ -42,9 +43,10 @@ impl Counts {
 
     pub(super) fn add(&mut self, answer: &Answer, place: &str) {
         self.count(answer.valid);
-        let is_cut = |rule: &str| ["max_new_tokens", "max_time"].contains(&rule);
+        let is_cut = |rule: &str| [MAX_NEW_TOKENS, "max_time"].contains(&rule);
         let cut = answer.violations.first();
         self.n_cut += usize::from(cut.is_some_and(|one| is_cut(&one.rule)));
+        self.n_shortened += usize::from(answer.shortened.is_some());
         if let Some(reason) = &answer.unenforced {
             self.n_unenforced += 1;
             let first = || format!("{place}: {reason}");
@@ -110,6 +112,13 @@ impl Counts {
             lines.push(format!(
                 "{} texts that were written freely were not valid and asked for once more",
                 self.n_again
+            ));
+        }
+        if self.n_shortened > 0 {
+            lines.push(format!(
+                "{} did not end within eval.max_new_tokens, and were written once more with {}",
+                counted(self.n_shortened, "text"),
+                short_limits()
             ));
         }
         if self.n_cut > 0 {

@@ -1,9 +1,10 @@
 //! Texts to JSON that satisfies their schemas, as a stream.
 //!
-//! Rows come from a thread that is a few ahead ([`feed`]); those that are there are written together,
+//! Rows come from a thread that is a few ahead; those that are there are written together,
 //! each held to its schema, and answers go out in the order of the rows as soon as they can. A schema
 //! that cannot be enforced leaves its text free; it is validated, and asked for once more where it is
-//! not valid. What a row becomes does not depend on those beside it.
+//! not valid. One that does not end is written once more with short lists and texts. What a row
+//! becomes does not depend on those beside it.
 
 mod answer;
 mod counts;
@@ -13,6 +14,7 @@ mod prepare;
 mod rows;
 mod upstream;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -28,13 +30,13 @@ pub use prepare::Preparer;
 pub use rows::{RowOptions, RowSource, TextRow};
 pub use upstream::Upstream;
 
-use self::answer::{Judged, judged};
+use self::answer::{Judged, judged, short_limits};
 use self::feed::PATIENCE;
 use self::prepare::PreparedRow;
 use crate::error::Error;
 use crate::eval::generate::{FinishReason, GenerationProgress, Work};
 use crate::eval::generator::{
-    Completion, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
+    Completion, Constrainer, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
 };
 
 /// Batches that are asked together: what is left of the last one, which is not full, is a small part
@@ -52,6 +54,8 @@ type Watch<'a> = &'a mut dyn FnMut(GenerationProgress) -> bool;
 #[derive(Debug)]
 pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
+    /// Enforces schemas, unless texts are free.
+    constrainer: Option<Arc<Constrainer>>,
     /// Whether rows that cannot be read have no answer.
     skips_broken: bool,
     again: TextTemplate,
@@ -70,6 +74,8 @@ struct Job {
 enum Attempt {
     /// Held to its schema.
     Held,
+    /// Held to its schema with short lists and texts, because it did not end.
+    Short,
     /// Freely.
     Free,
     /// Freely, once more, by this prompt.
@@ -95,15 +101,20 @@ struct Stream<'s> {
 }
 
 impl<'a> Structuring<'a> {
-    /// With a model.
+    /// With a model, and what enforces schemas with it; without, texts are free.
     ///
     /// # Errors
     ///
     /// Never: the prompt that asks once more is built in.
-    pub fn new(local: LocalGenerator<'a>, skips_broken: bool) -> Result<Self, Error> {
+    pub fn new(
+        local: LocalGenerator<'a>,
+        constrainer: Option<Arc<Constrainer>>,
+        skips_broken: bool,
+    ) -> Result<Self, Error> {
         let prompt = AGAIN_PROMPT;
         Ok(Self {
             local,
+            constrainer,
             skips_broken,
             again: TextTemplate::new(prompt.source, prompt.name, prompt.variables)?,
         })
@@ -279,6 +290,12 @@ impl<'a> Structuring<'a> {
         let is = |reason: FinishReason| written.finish_reason == reason.name();
         match &job.attempt {
             Attempt::Held if is(FinishReason::Constraint) => return Next::Attempt(Attempt::Free),
+            Attempt::Held
+                if judged.is_cut_by_tokens()
+                    && row.schema.is_shortened(self.constrainer.as_deref()) =>
+            {
+                return Next::Attempt(Attempt::Short);
+            }
             // A longer prompt has no more room.
             Attempt::Free if !judged.violations.is_empty() && !is(FinishReason::Context) => {
                 if let Ok(prompt) = self.asking_again(row, &judged) {
@@ -295,6 +312,12 @@ impl<'a> Structuring<'a> {
             written: judged.written,
             text: row.text.clone(),
             unenforced: job.unenforced.clone(),
+            shortened: matches!(job.attempt, Attempt::Short).then(|| {
+                format!(
+                    "{}, because the first text did not end within eval.max_new_tokens",
+                    short_limits()
+                )
+            }),
             error: None,
         }))
     }
@@ -343,16 +366,17 @@ impl Job {
     fn prompt(&self) -> &str {
         match &self.attempt {
             Attempt::Again(prompt) => prompt,
-            Attempt::Held | Attempt::Free => &self.row.prompt,
+            Attempt::Held | Attempt::Short | Attempt::Free => &self.row.prompt,
         }
     }
 
     fn constraint(&self) -> Option<&TextConstraint> {
-        let constraint = self.row.schema.constraint.as_ref()?;
-        constraint
-            .as_ref()
-            .ok()
-            .filter(|_| matches!(self.attempt, Attempt::Held))
+        let schema = &self.row.schema;
+        match &self.attempt {
+            Attempt::Held => schema.constraint.as_ref()?.as_ref().ok(),
+            Attempt::Short => schema.short(),
+            Attempt::Free | Attempt::Again(_) => None,
+        }
     }
 }
 
@@ -394,6 +418,7 @@ impl Answer {
             written: None,
             text: None,
             unenforced: None,
+            shortened: None,
             error: None,
         }
     }

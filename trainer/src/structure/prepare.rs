@@ -1,6 +1,6 @@
 //! Rows to prompts with what their answers keep to.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use tooltune_agents::flat::{FlatSlotRow, FlattenReport, RowFlattening, flatten_slot_row};
@@ -45,6 +45,24 @@ pub struct CompiledSchema {
     /// What keeps answers to it; otherwise why nothing does, and nothing where texts are free by
     /// choice.
     pub constraint: Option<Result<TextConstraint, String>>,
+    /// What is enforced: the schema, or its flat form.
+    enforced: Value,
+    /// What keeps answers to it with short lists and texts, once that was asked for.
+    short: OnceLock<Option<TextConstraint>>,
+}
+
+impl CompiledSchema {
+    /// Compiles, at the first call, what keeps answers to the schema with short lists and texts; whether
+    /// there is something: not where the schema has limits of its own, or nothing is enforced.
+    pub fn is_shortened(&self, constrainer: Option<&Constrainer>) -> bool {
+        let compile = || constrainer?.short(&self.enforced);
+        self.short.get_or_init(compile).is_some()
+    }
+
+    /// What [`is_shortened`](Self::is_shortened) has compiled.
+    pub fn short(&self) -> Option<&TextConstraint> {
+        self.short.get()?.as_ref()
+    }
 }
 
 /// Prepares rows for one model.
@@ -54,7 +72,7 @@ pub struct Preparer {
     slot_prompt: SlotPrompt,
     flattening: Option<RowFlattening>,
     system: Option<String>,
-    constrainer: Option<Constrainer>,
+    constrainer: Option<Arc<Constrainer>>,
     schemas: KeptBySchema<CompiledSchema>,
     flattened: FlattenReport,
 }
@@ -68,7 +86,7 @@ impl Preparer {
     pub fn new(
         config: &Config,
         base: Arc<BaseModel>,
-        constrainer: Option<Constrainer>,
+        constrainer: Option<Arc<Constrainer>>,
     ) -> Result<Self, Error> {
         Ok(Self {
             base,
@@ -121,7 +139,7 @@ impl Preparer {
             self.flattened.kept_schemas.truncate(MOST_KEPT);
             flat
         });
-        let constrainer = self.constrainer.as_ref();
+        let constrainer = self.constrainer.as_deref();
         let schema = self.schemas.of(&slot.json_schema, |schema| {
             let enforced = flat.as_ref().map(FlatSlotRow::enforced_schema);
             compiled(schema, enforced.as_ref().unwrap_or(schema), constrainer)
@@ -163,5 +181,7 @@ fn compiled(
     Ok(CompiledSchema {
         validator,
         constraint,
+        enforced: enforced.clone(),
+        short: OnceLock::new(),
     })
 }

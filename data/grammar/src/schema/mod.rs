@@ -9,12 +9,14 @@ mod formats;
 mod meet;
 mod patterns;
 mod read;
+mod short;
 
 use indexmap::{IndexMap, IndexSet};
 use llguidance::derivre::RegexAst;
 
 pub(super) use patterns::{Patterns, compile, is_empty, runs_out};
 pub(super) use read::read;
+pub use short::{MOST_CHARACTERS, MOST_ENTRIES};
 
 use super::error::GrammarError;
 use super::ranges::Numbers;

@@ -16,6 +16,7 @@ mod hostile;
 mod keys;
 mod properties;
 mod refusals;
+mod short;
 mod steps;
 mod texts;
 mod vocabularies;

@@ -7,6 +7,8 @@
 use std::fmt;
 
 use serde_json::Value;
+use tokenizers::SplitDelimiterBehavior;
+use tokenizers::Tokenizer;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -14,74 +16,16 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
+use super::gguf_vocabulary::{
+    StoredTokens, VocabularyError, add_all, added_tokens, must_fit, stored_merges, vocabulary,
+};
 use crate::contained::contained;
-
-/// `token_types` entry of tokens that text is made of.
-const PLAIN: i32 = 1;
-/// `token_types` entry of ids that no text has.
-const UNUSED: i32 = 5;
-/// `token_types` entry of tokens that steer the model and never come from text.
-const CONTROL: i32 = 3;
-/// `token_types` entry of whole tokens that are ordinary text.
-const USER_DEFINED: i32 = 4;
 
 /// Runs of up to three digits. Source: meta-llama/Llama-3.1-8B-Instruct, `tokenizer.json`.
 const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Single digits. Source: Qwen/Qwen2.5-0.5B-Instruct, `tokenizer.json`.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// What is wrong with a vocabulary.
-#[derive(Debug, thiserror::Error)]
-pub enum ByteLevelBpeError {
-    /// The pre-tokenizer is none of those defined here.
-    #[error(
-        "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2 and llama-bpe; take the model's tokenizer.json instead"
-    )]
-    UnknownPreTokenizer(String),
-    /// The vocabulary is empty.
-    #[error("the vocabulary has no tokens: every text would lose its characters")]
-    NoTokens,
-    /// There is not one type for each token.
-    #[error("{n_types} token types for {n_tokens} tokens; convert the model again")]
-    TypeCount {
-        /// Entries of `token_types`.
-        n_types: usize,
-        /// Entries of `tokens`.
-        n_tokens: usize,
-    },
-    /// Two ids stand for the same text.
-    #[error("tokens {first} and {second} are both {text:?}; convert the model again")]
-    DuplicateToken {
-        /// Lower id.
-        first: u32,
-        /// Higher id.
-        second: u32,
-        /// Text of both.
-        text: String,
-    },
-    /// A merge is not two tokens separated by one space whose concatenation is a token.
-    #[error("merge {idx}, {merge:?}, does not join two tokens to a token; convert the model again")]
-    BadMerge {
-        /// Position in `merges`, from 0.
-        idx: usize,
-        /// The entry.
-        merge: String,
-    },
-    /// A `tokenizer.json` of another kind.
-    #[error(
-        "tokenizer.json has {what}, which has no form in GGUF here; merge into a GGUF model, or convert \
-         the merged folder with llama.cpp"
-    )]
-    NoForm {
-        /// What GGUF's byte-level vocabularies do not say.
-        what: String,
-    },
-    /// The tokenizers library refuses the parts.
-    #[error("the vocabulary makes no tokenizer: {0}")]
-    Tokenizer(#[from] tokenizers::Error),
-}
 
 /// The parts of a byte-level BPE tokenizer.
 #[derive(Clone, Default)]
@@ -124,8 +68,8 @@ impl ByteLevelBpe {
     ///
     /// It is no byte-level BPE, its pre-tokenizer or normaliser is none of those that a name in GGUF
     /// stands for, or it has more tokens.
-    pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, ByteLevelBpeError> {
-        let no_form = |what: &str| ByteLevelBpeError::NoForm {
+    pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
+        let no_form = |what: &str| VocabularyError::NoForm {
             what: what.to_owned(),
         };
         let file: Value = serde_json::from_str(json).map_err(|_| no_form("no JSON"))?;
@@ -139,53 +83,18 @@ impl ByteLevelBpe {
         if !is_harmless {
             return Err(no_form("a normalizer"));
         }
-        let mut parts = Self {
-            tokens: (0..n_tokens).map(|id| format!("[PAD{id}]")).collect(),
-            token_types: vec![UNUSED; n_tokens],
-            merges: Vec::new(),
+        let StoredTokens {
+            tokens,
+            token_types,
+        } = StoredTokens::of_json(&file, n_tokens, str::to_owned)?;
+        let merges = stored_merges(model)?;
+        let merges = merges.into_iter().map(|(l, r)| format!("{l} {r}"));
+        Ok(Self {
+            tokens,
+            token_types,
+            merges: merges.collect(),
             pre: kind.name().to_owned(),
-        };
-        let vocabulary = model["vocab"].as_object();
-        for (text, id) in vocabulary.into_iter().flatten() {
-            parts.put(id.as_u64(), text, PLAIN)?;
-        }
-        for token in file["added_tokens"].as_array().into_iter().flatten() {
-            let text = token["content"].as_str().unwrap_or_default();
-            let is_control = token["special"] == true;
-            let kind = if is_control { CONTROL } else { USER_DEFINED };
-            parts.put(token["id"].as_u64(), text, kind)?;
-        }
-        for merge in model["merges"].as_array().into_iter().flatten() {
-            let merge = match merge {
-                Value::String(merge) => Some(merge.clone()),
-                Value::Array(pair) => {
-                    let halves: Vec<&str> = pair.iter().filter_map(Value::as_str).collect();
-                    (halves.len() == 2).then(|| halves.join(" "))
-                }
-                _ => None,
-            };
-            parts
-                .merges
-                .push(merge.ok_or_else(|| no_form("a merge that joins no two tokens"))?);
-        }
-        Ok(parts)
-    }
-
-    /// Puts a token in its place.
-    fn put(&mut self, id: Option<u64>, text: &str, kind: i32) -> Result<(), ByteLevelBpeError> {
-        let place = id.and_then(|id| usize::try_from(id).ok());
-        let place = place.filter(|id| *id < self.tokens.len());
-        let Some(place) = place else {
-            return Err(ByteLevelBpeError::NoForm {
-                what: format!(
-                    "a token {text:?} beyond the {} of the model",
-                    self.tokens.len()
-                ),
-            });
-        };
-        text.clone_into(&mut self.tokens[place]);
-        self.token_types[place] = kind;
-        Ok(())
+        })
     }
 
     /// Builds the tokenizer: no prefix space, no tokens added around a text.
@@ -196,24 +105,16 @@ impl ByteLevelBpe {
     /// # Errors
     ///
     /// The pre-tokenizer is unknown, or tokens, types and merges do not fit each other.
-    pub fn into_tokenizer(self) -> Result<Tokenizer, ByteLevelBpeError> {
+    pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
         // The parts are a file's, and the library panics on some that it does not expect.
         contained(|| self.build())
-            .unwrap_or_else(|panicked| Err(ByteLevelBpeError::Tokenizer(panicked.into())))
+            .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
 
-    fn build(self) -> Result<Tokenizer, ByteLevelBpeError> {
-        if self.tokens.is_empty() {
-            return Err(ByteLevelBpeError::NoTokens);
-        }
+    fn build(self) -> Result<Tokenizer, VocabularyError> {
+        must_fit(&self.tokens, &self.token_types)?;
         let kind = PreTokenizer::named(&self.pre)?;
-        if self.token_types.len() != self.tokens.len() {
-            return Err(ByteLevelBpeError::TypeCount {
-                n_types: self.token_types.len(),
-                n_tokens: self.tokens.len(),
-            });
-        }
-        let added = self.added_tokens();
+        let added = added_tokens(&self.tokens, &self.token_types);
         let vocabulary = vocabulary(self.tokens)?;
         let merges = merges(self.merges, &vocabulary)?;
         let bpe = BPE::builder()
@@ -226,37 +127,9 @@ impl ByteLevelBpe {
         }
         tokenizer.with_pre_tokenizer(Some(kind.build()?));
         tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
-        for token in added {
-            if token.special {
-                tokenizer.add_special_tokens([token])?
-            } else {
-                tokenizer.add_tokens([token])?
-            };
-        }
+        add_all(&mut tokenizer, added)?;
         Ok(tokenizer)
     }
-
-    fn added_tokens(&self) -> Vec<AddedToken> {
-        let kinds = self.tokens.iter().zip(&self.token_types);
-        kinds
-            .filter(|(_, kind)| matches!(**kind, CONTROL | USER_DEFINED))
-            .map(|(text, kind)| AddedToken::from(text, *kind == CONTROL).normalized(false))
-            .collect()
-    }
-}
-
-fn vocabulary(tokens: Vec<String>) -> Result<Vocab, ByteLevelBpeError> {
-    let mut vocabulary = Vocab::default();
-    for (id, text) in (0..).zip(tokens) {
-        if let Some(first) = vocabulary.insert(text.clone(), id) {
-            return Err(ByteLevelBpeError::DuplicateToken {
-                first,
-                second: id,
-                text,
-            });
-        }
-    }
-    Ok(vocabulary)
 }
 
 /// Splits the merges and checks each: the library indexes out of bounds if the joined text is
@@ -264,7 +137,7 @@ fn vocabulary(tokens: Vec<String>) -> Result<Vocab, ByteLevelBpeError> {
 fn merges(
     merges: Vec<String>,
     vocabulary: &Vocab,
-) -> Result<Vec<(String, String)>, ByteLevelBpeError> {
+) -> Result<Vec<(String, String)>, VocabularyError> {
     let pair = |merge: &str| {
         let (left, right) = merge.split_once(' ')?;
         let known = [left, right, &format!("{left}{right}")]
@@ -277,13 +150,13 @@ fn merges(
         .enumerate()
         .map(|(idx, merge)| match pair(&merge) {
             Some(pair) => Ok(pair),
-            None => Err(ByteLevelBpeError::BadMerge { idx, merge }),
+            None => Err(VocabularyError::BadMerge { idx, merge }),
         });
     pairs.collect()
 }
 
 /// A pre-tokenizer as JSON, less what changes offsets alone.
-fn described(pre_tokenizer: &PreTokenizerWrapper) -> Result<Value, ByteLevelBpeError> {
+fn described(pre_tokenizer: &PreTokenizerWrapper) -> Result<Value, VocabularyError> {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -295,7 +168,7 @@ fn described(pre_tokenizer: &PreTokenizerWrapper) -> Result<Value, ByteLevelBpeE
         }
     }
     let described = serde_json::to_value(pre_tokenizer);
-    let mut described = described.map_err(|error| ByteLevelBpeError::NoForm {
+    let mut described = described.map_err(|error| VocabularyError::NoForm {
         what: format!("a pre-tokenizer that cannot be described ({error})"),
     })?;
     strip(&mut described);
@@ -324,8 +197,8 @@ impl PreTokenizer {
     }
 
     /// The one that the section of a `tokenizer.json` describes.
-    fn of_json(section: &Value, ignores_merges: bool) -> Result<Self, ByteLevelBpeError> {
-        let unknown = || ByteLevelBpeError::NoForm {
+    fn of_json(section: &Value, ignores_merges: bool) -> Result<Self, VocabularyError> {
+        let unknown = || VocabularyError::NoForm {
             what: "a pre-tokenizer that no name in GGUF stands for".to_owned(),
         };
         let theirs: PreTokenizerWrapper =
@@ -341,17 +214,17 @@ impl PreTokenizer {
     }
 
     /// By the names of llama.cpp, `src/llama-vocab.cpp`.
-    fn named(pre: &str) -> Result<PreTokenizer, ByteLevelBpeError> {
+    fn named(pre: &str) -> Result<PreTokenizer, VocabularyError> {
         match pre {
             "smollm" => Ok(PreTokenizer::Smollm),
             "gpt-2" => Ok(PreTokenizer::Gpt2),
             "qwen2" => Ok(PreTokenizer::Qwen2),
             "llama-bpe" | "llama3" | "llama-v3" => Ok(PreTokenizer::Llama3),
-            _ => Err(ByteLevelBpeError::UnknownPreTokenizer(pre.to_owned())),
+            _ => Err(VocabularyError::UnknownPreTokenizer(pre.to_owned())),
         }
     }
 
-    fn build(self) -> Result<PreTokenizerWrapper, ByteLevelBpeError> {
+    fn build(self) -> Result<PreTokenizerWrapper, VocabularyError> {
         let gpt2_words = ByteLevel::new(false, true, true);
         let whole = ByteLevel::new(false, true, false);
         let words = |pattern: &str| {
@@ -375,6 +248,7 @@ impl PreTokenizer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::gguf_vocabulary::{CONTROL, PLAIN, UNUSED, USER_DEFINED};
     use super::*;
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
 

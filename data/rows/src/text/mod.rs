@@ -11,6 +11,7 @@ mod columns;
 mod conversation;
 mod error;
 mod formats;
+mod gguf_vocabulary;
 mod given_back;
 mod inspect;
 mod mask;
@@ -18,6 +19,7 @@ mod message_fields;
 mod prepare;
 mod prompt;
 mod rows;
+mod sentence_piece;
 mod slot;
 mod slot_prompt;
 mod supervise;
@@ -32,7 +34,7 @@ mod word_piece;
 #[cfg(test)]
 mod tests;
 
-pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
+pub use byte_level_bpe::ByteLevelBpe;
 pub use call_check::DeclaredTool;
 pub use columns::Columns;
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
@@ -43,6 +45,7 @@ pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, RowNotes, Unread, recognise,
     recognise_file, recognise_records,
 };
+pub use gguf_vocabulary::VocabularyError;
 pub use given_back::NotGivenBack;
 pub use inspect::{InspectedRow, InspectedToken, InspectedTurn, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
@@ -53,6 +56,7 @@ pub use prepare::{
     prepare, prompt_ids, tokenize_row,
 };
 pub use rows::{Row, RowParser, RowReader, RowRecord, RowRecords, read_rows, read_tools};
+pub use sentence_piece::SentencePiece;
 pub use slot::{SlotRow, slot_completion};
 pub use slot_prompt::SlotPrompt;
 pub use system::{InspectedSystem, SystemSource};

@@ -1,0 +1,39 @@
+"""Greedy texts of llama.cpp beside ours: the same, another after a tie, or another."""
+
+import numpy
+
+from llama_cpp_model import LlamaCppModel
+
+# Ours was measured at up to 1.2e-4 from the exact function, and another f32 implementation, with sums and exponentials of its own,
+# at 1.4e-4 (both by scripts/verify/peft): together less than this.
+BOUND = 3e-4
+
+
+def greedy(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, n_most: int) -> tuple:
+    """(ids after the prompt that the model has just read, whether they ended by themselves, the lead of each best token).
+
+    `logits` [vocab] are those after the prompt; a lead is that of a best logit over the second best.
+    """
+    ids, leads = [], []
+    while True:
+        second, best = numpy.partition(logits, -2)[-2:]
+        leads.append(float(best - second))
+        token = int(logits.argmax())
+        if model.ends(token) or len(ids) == n_most:
+            return ids, model.ends(token), leads
+        ids.append(token)
+        logits = model.logits([(token, n_prompt + len(ids) - 1, 0, True)])[-1]
+
+
+def same_text(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, ours: dict) -> tuple:
+    """(what llama.cpp's text after the prompt it has just read is beside ours: "same", "tie" or "other", its text)"""
+    ids, ended, leads = greedy(model, logits, n_prompt, ours["n_tokens"] + (ours["finish_reason"] == "stop"))
+    text, wanted = model.text(ids), ours["text"].encode()
+    shown = text.decode(errors="replace")
+    if text == wanted and ended >= (ours["finish_reason"] == "stop"):
+        return "same", shown
+    # The first token that our text does not go on with, or the end of the shorter one.
+    n_same = 0
+    while n_same < len(ids) and wanted.startswith(model.text(ids[: n_same + 1])):
+        n_same += 1
+    return ("tie" if leads[n_same] < 2 * BOUND else "other"), shown
