@@ -63,8 +63,12 @@ fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
 fn the_page_of_models_and_the_readme_list_every_family() {
     let (page, readme) = (read("docs/models.md"), read("README.md"));
     for family in FAMILIES {
-        let (model_type, architecture) = (family.model_type, family.gguf.architecture);
-        let row = format!("| `{model_type}` | `{architecture}` | ");
+        let model_type = family.model_type;
+        let in_gguf = match family.gguf.refused {
+            None => format!("`{}`", family.gguf.architecture),
+            Some(_) => "refused".to_owned(),
+        };
+        let row = format!("| `{model_type}` | {in_gguf} | ");
         assert!(page.contains(&row), "docs/models.md lacks the row {row}");
         let row = format!("| `{model_type}` | yes | yes | ");
         assert!(readme.contains(&row), "README.md lacks the row {row}");

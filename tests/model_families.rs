@@ -72,15 +72,27 @@ fn check(shape: &str) {
     workplace.run(train.iter().copied()).success();
     let plan = [&["plan", "config.toml"], &model[..], &short].concat();
     workplace.run(plan.iter().copied()).success();
+    let config = ModelFiles::read_config(&workplace.path("model")).unwrap();
+    let refused = Family::of_config(&config).and_then(|family| family.gguf.refused);
     for (target, output, reader) in [
         ("peft", "peft", "peft-rules"),
         ("peft --neutral", "neutral", "vllm-rules"),
         ("gguf", "adapter.gguf", "gguf"),
+        ("gguf --merged", "merged.gguf", "gguf"),
         ("merged", "merged", "merged"),
     ] {
-        run(&format!(
-            "export run --checkpoint last --to {target} --output {output}"
-        ));
+        let export = format!("export run --checkpoint last --to {target} --output {output}");
+        if let Some(reason) = refused.filter(|_| output.ends_with(".gguf")) {
+            let answer = workplace.run(export.split(' '));
+            assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+            assert!(answer.stderr.contains(reason), "{}", answer.stderr);
+            assert!(!workplace.path(output).exists());
+            continue;
+        }
+        if output == "merged.gguf" {
+            continue;
+        }
+        run(&export);
         let said = run(&format!(
             "verify run --checkpoint last --rows 1 --against {reader} --export {output}"
         ));
@@ -117,6 +129,7 @@ goes_its_way!(
     olmo3,
     gemma3_text,
     ministral3,
+    qwen3_5_text,
 );
 
 #[test]

@@ -11,12 +11,7 @@ pub fn causal_conv(x: Tensor<2>, weight: &Tensor<2>, documents: &Documents) -> T
     let inside = arithmetic(dtype);
     let x = x.cast(inside);
     let ([n, channels], k) = (x.dims(), weight.dims()[1]);
-    let mut positions = vec![0; n];
-    for (start, length) in documents.spans() {
-        for (i, position) in positions[start..start + length].iter_mut().enumerate() {
-            *position = i;
-        }
-    }
+    let positions: Vec<usize> = super::positions(documents).collect();
     let of = |s: usize| {
         let weight = weight.clone().narrow(1, k - 1 - s, 1).cast(inside);
         weight.reshape([1, channels])

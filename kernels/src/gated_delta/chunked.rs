@@ -6,9 +6,10 @@
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-use super::reference::Prepared;
-use super::{DeltaHeads, DeltaInputs};
+use super::{DeltaHeads, DeltaInputs, NORM_EPS};
 use crate::Documents;
+use crate::head_norm::{SpanNorm, head_norm};
+use crate::route::arithmetic;
 
 /// Tokens of a chunk, a power of two.
 pub const CHUNK: usize = 64;
@@ -23,19 +24,33 @@ pub fn gated_delta(
     heads: DeltaHeads,
     documents: &Documents,
 ) -> (Tensor<3>, Tensor<4>) {
-    let dtype = inputs.qkv.dtype();
-    let prepared = Prepared::new(inputs, heads);
+    let (dtype, device) = (inputs.qkv.dtype(), inputs.qkv.device());
     let layout = Layout::new(documents);
     if layout.widths.is_empty() {
-        let options = (&prepared.v.device(), prepared.v.dtype());
-        let [n, h, dv] = prepared.v.dims();
+        let options = (&device, arithmetic(dtype));
+        let [n, h, dv] = [documents.n_tokens(), heads.value_heads, heads.value_dim];
         let states = Tensor::zeros([0, h, heads.key_dim, dv], options);
         let read = Tensor::<3>::zeros([n, h, dv], options);
         return (read.cast(dtype), states);
     }
-    let chunks = Chunks::new(prepared, &layout);
-    let (read, states) = chunks.walk(&layout, heads);
+    let chunks = Chunks::new(inputs, heads, &layout);
+    let (read, states) = chunks.walk(&layout);
     (layout.of_tokens(read).cast(dtype), states)
+}
+
+/// Queries of length `1 / √key_dim` and keys of length 1; values as they are.
+fn normed(qkv: Tensor<2>, heads: DeltaHeads) -> Tensor<2> {
+    let [n, width] = qkv.dims();
+    // A mean is a sum divided by the number of its terms, and so must be what is added to it.
+    let dim = heads.key_dim as f64;
+    let weights = |scale: f64| std::iter::repeat_n((scale / dim.sqrt()) as f32, heads.keys());
+    let weights: Vec<f32> = weights(dim.powf(-0.5)).chain(weights(1.0)).collect();
+    let norm = SpanNorm {
+        weight: Tensor::from_data(TensorData::new(weights, [2 * heads.keys()]), &qkv.device()),
+        spans: vec![heads.key_dim; 2 * heads.key_heads].into(),
+        eps: NORM_EPS / dim,
+    };
+    head_norm(qkv.reshape([n, 1, width]), &norm).reshape([n, width])
 }
 
 /// Where tokens lie in the chunks.
@@ -95,16 +110,14 @@ impl Layout {
         }
     }
 
-    /// Rows of tokens, `[n, h, d]`, as chunks, `[chunks, h, CHUNK, d]`; rows of no token are zero.
-    fn in_chunks(&self, x: Tensor<3>) -> Tensor<4> {
-        let [_, h, d] = x.dims();
-        let none = Tensor::zeros([1, h, d], (&x.device(), x.dtype()));
-        let device = x.device();
-        let x = Tensor::cat(vec![x, none], 0);
+    /// Rows of tokens, `[n, d]`, as chunks, `[chunks, CHUNK, d]`; rows of no token are zero.
+    fn in_chunks(&self, x: Tensor<2>) -> Tensor<3> {
+        let (device, d) = (x.device(), x.dims()[1]);
+        let none = Tensor::zeros([1, d], (&device, x.dtype()));
         let chunks = self.tokens.len() / CHUNK;
-        x.select(0, indices(&self.tokens, &device))
-            .reshape([chunks, CHUNK, h, d])
-            .swap_dims(1, 2)
+        Tensor::cat(vec![x, none], 0)
+            .select(0, indices(&self.tokens, &device))
+            .reshape([chunks, CHUNK, d])
     }
 
     /// Chunks, `[chunks, h, CHUNK, d]`, as rows of tokens, `[n, h, d]`; padding is zero.
@@ -122,78 +135,137 @@ fn indices(of: &[i32], device: &Device) -> Tensor<1, Int> {
     Tensor::from_data(TensorData::new(of.to_vec(), [of.len()]), device)
 }
 
-/// All chunks, `[chunks, h, CHUNK, …]` each.
+/// Heads beside each other, `[chunks, CHUNK, h d]`, as `[chunks, h, CHUNK, d]`.
+fn by_heads(x: Tensor<3>, h: usize) -> Tensor<4> {
+    let [chunks, tokens, width] = x.dims();
+    x.reshape([chunks, tokens, h, width / h]).swap_dims(1, 2)
+}
+
+/// What is the same for the value heads of a key head, `[chunks, key heads, …]`, for each of them.
+fn for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
+    let [chunks, h, a, b] = x.dims();
+    let group = heads.value_heads / h;
+    if group == 1 {
+        return x;
+    }
+    x.reshape([chunks, h, 1, a, b])
+        .expand([chunks, h, group, a, b])
+        .reshape([chunks, h * group, a, b])
+}
+
+/// All chunks, `[chunks, value heads, CHUNK, …]` each.
 struct Chunks {
-    /// Queries, decayed from the chunk's begin to their token.
-    q_decayed: Tensor<4>,
-    /// Keys, decayed from their token to the chunk's end.
-    k_decayed: Tensor<4>,
+    queries: Tensor<4>,
+    keys: Tensor<4>,
+    /// Decay from the chunk's begin to each token, `[…, CHUNK, 1]`.
+    from_begin: Tensor<4>,
+    /// Decay from each token to the chunk's end, `[…, CHUNK, 1]`.
+    to_end: Tensor<4>,
     /// Scores of tokens within the chunk, decayed between them.
     scores: Tensor<4>,
     /// Values as the chunk would write them into an empty state.
     values: Tensor<4>,
     /// What of the values the state before the chunk already holds, to be multiplied with it.
     held: Tensor<4>,
-    /// Decay of the whole chunk, `[chunks, h, 1, 1]`.
+    /// Decay of the whole chunk, `[…, 1, 1]`.
     decay: Tensor<4>,
 }
 
 impl Chunks {
-    fn new(prepared: Prepared, layout: &Layout) -> Self {
-        let device = prepared.q.device();
-        let dtype = prepared.q.dtype();
-        let [q, k, v] = [prepared.q, prepared.k, prepared.v].map(|x| layout.in_chunks(x));
-        let [log_decay, beta] = [prepared.log_decay, prepared.beta].map(|x| {
-            let [n, h] = x.dims();
-            layout.in_chunks(x.reshape([n, h, 1]))
-        });
+    fn new(inputs: DeltaInputs, heads: DeltaHeads, layout: &Layout) -> Self {
+        let (device, dtype) = (inputs.qkv.device(), arithmetic(inputs.qkv.dtype()));
+        let h = heads.value_heads;
+        let qkv = layout.in_chunks(normed(inputs.qkv.cast(dtype), heads));
+        let part =
+            |first: usize, width: usize, h: usize| by_heads(qkv.clone().narrow(2, first, width), h);
+        let queries = part(0, heads.keys(), heads.key_heads);
+        let keys = part(heads.keys(), heads.keys(), heads.key_heads);
+        let values = part(2 * heads.keys(), heads.values(), h);
+        let [log_decay, beta] =
+            [inputs.log_decay, inputs.beta].map(|x| by_heads(layout.in_chunks(x.cast(dtype)), h));
         let below = Tensor::<2>::ones([CHUNK; 2], (&device, dtype)).tril(0);
         let sums = below.unsqueeze().matmul(log_decay);
-        let [chunks, h, _, _] = sums.dims();
+        let chunks = sums.dims()[0];
         let between = sums.clone().sub(sums.clone().swap_dims(2, 3));
         let later = Tensor::<2, Bool>::tril_mask([CHUNK; 2], 0, &device);
         let later = later.unsqueeze::<4>().expand([chunks, h, CHUNK, CHUNK]);
         let between = between.mask_fill(later, f32::NEG_INFINITY).exp();
-        let keys = k.clone().swap_dims(2, 3);
-        let system = k.clone().matmul(keys.clone()).mul(between.clone());
-        let inverse = inverse(system.mul(beta.clone()));
-        let from_begin = sums.clone().exp();
+        let of_keys = |x: &Tensor<4>| {
+            let products = x.clone().matmul(keys.clone().swap_dims(2, 3));
+            for_value_heads(products, heads).mul(between.clone())
+        };
+        let system = of_keys(&keys).mul(beta.clone());
+        let inverse = differentiable_inverse(system).mul(beta.swap_dims(2, 3));
+        let scores = of_keys(&queries);
         let last = sums.clone().narrow(2, CHUNK - 1, 1);
+        let from_begin = sums.clone().exp();
+        let [queries, keys] = [queries, keys].map(|x| for_value_heads(x, heads));
+        let corrected = inverse.clone().mul(from_begin.clone().swap_dims(2, 3));
         Self {
-            scores: q.clone().matmul(keys).mul(between),
-            values: inverse.clone().matmul(v.mul(beta.clone())),
-            held: inverse.matmul(k.clone().mul(beta.mul(from_begin.clone()))),
-            q_decayed: q.mul(from_begin),
-            k_decayed: k.mul(last.clone().sub(sums).exp()),
+            values: inverse.matmul(values),
+            held: corrected.matmul(keys.clone()),
+            to_end: last.clone().sub(sums).exp(),
             decay: last.exp(),
+            scores,
+            queries,
+            keys,
+            from_begin,
         }
     }
 
     /// What every token reads, `[chunks, h, CHUNK, value_dim]`, and the last states of the documents.
-    fn walk(self, layout: &Layout, heads: DeltaHeads) -> (Tensor<4>, Tensor<4>) {
+    fn walk(self, layout: &Layout) -> (Tensor<4>, Tensor<4>) {
         let device = self.values.device();
-        let h = heads.value_heads;
-        let shape = [layout.widths[0], h, heads.key_dim, heads.value_dim];
-        let mut state = Tensor::<4>::zeros(shape, (&device, self.values.dtype()));
         let (mut read, mut aside, mut first) = (Vec::new(), Vec::new(), 0);
+        let mut before: Option<Tensor<4>> = None;
         for &width in &layout.widths {
-            let n = state.dims()[0];
-            if width < n {
-                aside.push(state.clone().narrow(0, width, n - width));
-                state = state.narrow(0, 0, width);
-            }
             let of = |x: &Tensor<4>| x.clone().narrow(0, first, width);
-            let change = of(&self.values).sub(of(&self.held).matmul(state.clone()));
-            let before = of(&self.q_decayed).matmul(state.clone());
-            read.push(before.add(of(&self.scores).matmul(change.clone())));
-            let written = of(&self.k_decayed).swap_dims(2, 3).matmul(change);
-            state = state.mul(of(&self.decay)).add(written);
+            let scores = of(&self.scores);
+            let written = |change: Tensor<4>| {
+                let change = change.mul(of(&self.to_end));
+                of(&self.keys).swap_dims(2, 3).matmul(change)
+            };
+            before = Some(match before {
+                // The first chunks find nothing.
+                None => {
+                    let change = of(&self.values);
+                    read.push(scores.matmul(change.clone()));
+                    written(change)
+                }
+                Some(mut state) => {
+                    let n = state.dims()[0];
+                    if width < n {
+                        aside.push(state.clone().narrow(0, width, n - width));
+                        state = state.narrow(0, 0, width);
+                    }
+                    let change = of(&self.values).sub(of(&self.held).matmul(state.clone()));
+                    let found = of(&self.queries).matmul(state.clone());
+                    let found = found.mul(of(&self.from_begin));
+                    read.push(found.add(scores.matmul(change.clone())));
+                    state.mul(of(&self.decay)).add(written(change))
+                }
+            });
             first += width;
         }
-        aside.push(state);
+        aside.extend(before);
         let states = Tensor::cat(aside, 0).select(0, indices(&layout.last_states, &device));
         (Tensor::cat(read, 0), states)
     }
+}
+
+/// [`inverse`], whose gradient is that of one step of Newton's method from the inverse itself: two
+/// products, and nothing is kept of how it was found.
+fn differentiable_inverse(system: Tensor<4>) -> Tensor<4> {
+    if !system.is_autodiff() {
+        return inverse(system);
+    }
+    let found = Tensor::from_inner(inverse(system.clone().inner()));
+    let twice = found.clone().mul_scalar(2.0);
+    let options = (&system.device(), system.dtype());
+    let below = Tensor::<2>::ones([CHUNK; 2], options).tril(-1);
+    let identity = Tensor::<2>::eye(CHUNK, options.0).cast(options.1);
+    let whole = system.mul(below.unsqueeze()).add(identity.unsqueeze());
+    twice.sub(found.clone().matmul(whole).matmul(found))
 }
 
 /// The inverse of the identity and what lies strictly below the diagonal of `system`, `[…, CHUNK, CHUNK]`.

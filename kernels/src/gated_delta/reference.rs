@@ -8,22 +8,22 @@ use crate::route::arithmetic;
 
 /// What one token, or many, read and write, with a query and a key for each value head.
 #[derive(Debug, Clone)]
-pub(super) struct Prepared {
+struct Prepared {
     /// Of length `1 / √key_dim`, `[n, value heads, key_dim]`.
-    pub(super) q: Tensor<3>,
+    q: Tensor<3>,
     /// Of length 1, `[n, value heads, key_dim]`.
-    pub(super) k: Tensor<3>,
+    k: Tensor<3>,
     /// `[n, value heads, value_dim]`.
-    pub(super) v: Tensor<3>,
+    v: Tensor<3>,
     /// `[n, value heads]`.
-    pub(super) log_decay: Tensor<2>,
+    log_decay: Tensor<2>,
     /// `[n, value heads]`.
-    pub(super) beta: Tensor<2>,
+    beta: Tensor<2>,
 }
 
 impl Prepared {
     /// In f32, or in f64 where the inputs are.
-    pub(super) fn new(inputs: DeltaInputs, heads: DeltaHeads) -> Self {
+    fn new(inputs: DeltaInputs, heads: DeltaHeads) -> Self {
         let inside = arithmetic(inputs.qkv.dtype());
         let qkv = inputs.qkv.cast(inside);
         let n = qkv.dims()[0];

@@ -1,8 +1,14 @@
 //! RMSNorm of heads, multiplied with `silu` of a gate.
 
+mod backend;
+mod cpu;
 pub mod reference;
 
-use burn::tensor::Tensor;
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
+
+use crate::route::is_served_by_cpu;
+use backend::GatedNormOps;
 
 /// What heads are normed with; frozen.
 #[derive(Debug, Clone)]
@@ -21,6 +27,8 @@ pub struct GatedNorm {
 /// - `gate`: `[n, heads * c]`, same dtype
 /// - returns: `[n, heads, c]`, same dtype
 ///
+/// A GPU has no kernel: there it goes to the reference.
+///
 /// # Panics
 ///
 /// If the shapes do not fit each other.
@@ -36,5 +44,15 @@ pub fn gated_norm(x: Tensor<3>, gate: Tensor<2>, norm: &GatedNorm) -> Tensor<3> 
         gate.dims(),
         norm.weight.dims()
     );
-    reference::gated_norm(x, gate, norm)
+    let plain = norm.weight.dtype() == DType::F32 && is_served_by_cpu(&norm.weight);
+    let served = is_served_by_cpu(&x) && is_served_by_cpu(&gate) && x.dtype() == gate.dtype();
+    if !(plain && served) {
+        return reference::gated_norm(x, gate, norm);
+    }
+    Tensor::from_dispatch(Dispatch::norm_gated(
+        x.into_dispatch(),
+        gate.into_dispatch(),
+        norm.weight.clone().into_dispatch(),
+        norm.eps as f32,
+    ))
 }

@@ -18,7 +18,7 @@ use crate::models::Decoder;
 pub struct AdapterSlot {
     /// Block number.
     pub layer: usize,
-    /// Its place among the family's [projections](crate::models::families::Projections).
+    /// Its place among the [projections](crate::models::families::Projections) of its block.
     pub projection: usize,
     /// The stack of projections that holds it.
     pub stack: usize,
@@ -167,10 +167,10 @@ impl Adapters {
 
     /// Puts the present factors into the stacks of `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        let stacks = &decoder.config.family.projections.stacks;
         let place = |slot: &AdapterSlot| (slot.layer, slot.stack);
         for slots in self.slots.chunk_by(|a, b| place(a) == place(b)) {
             let (layer, stack) = place(&slots[0]);
+            let range = decoder.config.projections(layer).stacks[stack].clone();
             let linear = &mut decoder.blocks[layer].stacks[stack];
             let part = |index: usize| {
                 let slot = slots.iter().find(|slot| slot.projection == index)?;
@@ -179,7 +179,7 @@ impl Adapters {
                     scaling: slot.scaling,
                 })
             };
-            let parts: Vec<_> = stacks[stack].clone().map(part).collect();
+            let parts: Vec<_> = range.map(part).collect();
             let layout = AdapterLayout::new(slots[0].in_features, &linear.out_features, &parts);
             let factors = self.flat.clone().narrow(0, slots[0].offset, layout.len());
             linear.adapter = Some(StackedAdapter::new(factors, Arc::new(layout)));
