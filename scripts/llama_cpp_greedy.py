@@ -28,12 +28,12 @@ def greedy(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, n_most: i
 def same_text(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, ours: dict) -> tuple:
     """(what llama.cpp's text after the prompt it has just read is beside ours: "same", "tie" or "other", its text)"""
     ids, ended, leads = greedy(model, logits, n_prompt, ours["n_tokens"] + (ours["finish_reason"] == "stop"))
-    text, wanted = model.text(ids), ours["text"].encode()
-    shown = text.decode(errors="replace")
+    # A text that ends within a character has the sign for that, as ours has.
+    text, wanted = model.text(ids).decode(errors="replace"), ours["text"]
     if text == wanted and ended >= (ours["finish_reason"] == "stop"):
-        return "same", shown
+        return "same", text
     # The first token that our text does not go on with, or the end of the shorter one.
     n_same = 0
-    while n_same < len(ids) and wanted.startswith(model.text(ids[: n_same + 1])):
+    while n_same < len(ids) and wanted.encode().startswith(model.text(ids[: n_same + 1])):
         n_same += 1
-    return ("tie" if leads[n_same] < 2 * BOUND else "other"), shown
+    return ("tie" if leads[n_same] < 2 * BOUND else "other"), text

@@ -150,6 +150,70 @@ fn fetch_brings_what_plan_and_train_then_find_and_wrong_names_are_errors() {
     assert!(answer.stderr.contains("org/absent"), "{}", answer.stderr);
 }
 
+/// Rows in columns, with a weight of one file, and some of both kept back to evaluate on.
+#[test]
+fn parquet_files_of_the_hub_are_read_with_weights_and_rows_kept_back() {
+    let (hub, workplace) = by_name();
+    let lines = workplace.read("train.jsonl");
+    let lines: Vec<&str> = lines.split_inclusive('\n').collect();
+    for (name, lines) in [("train-00000", &lines[..16]), ("train-00001", &lines[16..])] {
+        workplace.write("part.jsonl", lines.concat());
+        let convert = format!("data convert part.jsonl --output {name}.parquet");
+        run(&workplace, NOWHERE, &convert).success();
+        let bytes = std::fs::read(workplace.path(&format!("{name}.parquet"))).unwrap();
+        assert!(bytes.starts_with(b"PAR1"));
+        hub.add(
+            "datasets/org/rows",
+            &format!("data/{name}.parquet"),
+            &bytes,
+            true,
+        );
+    }
+    let name = |part: &str| format!("hf://datasets/org/rows/data/train-{part}.parquet");
+    let (first, second) = (name("00000"), name("00001"));
+    edit(
+        &workplace,
+        "train = [\"hf://datasets/org/rows/data/train.jsonl\"]",
+        &format!(
+            "train = [\"{first}\", {{ path = \"{second}\", weight = 0.5 }}]\nvalidation_split = 0.25"
+        ),
+    );
+    edit(&workplace, "eval = [\"dev.jsonl\"]\n", "");
+
+    let shown = run(
+        &workplace,
+        &hub.url(),
+        "inspect config.toml --row 3 --format json",
+    )
+    .success();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let row: Value = serde_json::from_str(lines[2]).unwrap();
+    let text = shown.to_string();
+    let input = row["input_text"].to_string();
+    assert!(text.contains(input.trim_matches('"')), "{text}");
+    // From here on the cache has all of it: 24 rows, of which six are kept back.
+    let plan = run(&workplace, NOWHERE, "plan config.toml --format json").success();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["examples"], 18, "{plan}");
+    run(&workplace, NOWHERE, "train config.toml").success();
+    let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
+    let inputs = lock["inputs"].as_array().unwrap();
+    let commit = hub.repo("datasets/org/rows").commit();
+    for (setting, name) in [("data.train[0]", first), ("data.train[1]", second)] {
+        let input = inputs
+            .iter()
+            .find(|input| input["setting"] == setting)
+            .unwrap();
+        assert_eq!(input["hub"]["name"], name, "{input}");
+        assert_eq!(input["hub"]["commit"], commit.as_str(), "{input}");
+    }
+    assert!(
+        workplace
+            .read("run/metrics.jsonl")
+            .contains("eval/slot.mean")
+    );
+}
+
 #[test]
 fn an_export_goes_up_with_its_card_and_comes_down_as_it_was() {
     let (hub, workplace) = by_name();

@@ -1,37 +1,80 @@
 //! Each model family by the program: it learns, is planned, exported in every way and read again, and its
-//! GGUF file computes what its folder does.
+//! GGUF files compute what its folder does. What a family has shown is its row in the README's table.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
-use tooltune::models::DecoderConfig;
 use tooltune::models::load::expected_tensors;
+use tooltune::models::{BatchContext, DecoderConfig};
 use tooltune_checkpoints::families::{FAMILIES, Family};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_checkpoints::weights::{HostTensor, write_tensors};
 use tooltune_rows::batches::SeededRandom;
 
-use crate::support::fixture;
+use crate::bad_input::edit;
+use crate::support::{fixture, load_base, max_abs_difference, root};
 use crate::workplace::Workplace;
 
-/// A random model of the shape of a fixture, with the tokenizer of the tiny chat model, in `model`.
-fn write_model(workplace: &Workplace, shape: &str) {
-    let folder = workplace.copy_model("model");
-    let path = fixture(&format!("models/{shape}/config.json"));
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["vocab_size"] = json!(1024);
-    config["max_position_embeddings"] = json!(4096);
-    for (id, of) in [
-        ("bos_token_id", 1),
-        ("eos_token_id", 2),
-        ("pad_token_id", 0),
-    ] {
-        config[id] = json!(of);
+/// Fields that llama.cpp has no place for in some architectures, as the README names them, each with a
+/// config that uses it. A family that does not read a field computes the same with it as without.
+fn fields(n_layers: usize) -> [(&'static str, Value); 6] {
+    let window = json!({
+        "sliding_window": 8, "use_sliding_window": true, "max_window_layers": 0, "layer_types": null,
+    });
+    let turned: Vec<u8> = (0..n_layers).map(|layer| (layer > 0).into()).collect();
+    [
+        ("sliding_window", window),
+        ("no_rope_layers", json!({"no_rope_layers": turned})),
+        ("query_pre_attn_scalar", json!({"query_pre_attn_scalar": 7})),
+        ("attention_bias", json!({"attention_bias": true})),
+        ("attention_out_bias", json!({"attention_out_bias": true})),
+        ("mlp_bias", json!({"mlp_bias": true})),
+    ]
+}
+
+/// A YaRN that multiplies by another number than llama.cpp's.
+fn other_yarn() -> Value {
+    json!({"rope_parameters": null, "rope_scaling": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "attention_factor": 1.5,
+        "original_max_position_embeddings": 1024,
+    }})
+}
+
+/// A tiny model with the tokenizer of the tiny chat model, in a folder of its own.
+struct Case {
+    /// Its shape, a folder of tests/fixtures/models.
+    shape: &'static str,
+    /// What is put over the fields of the shape.
+    patch: Value,
+}
+
+impl Case {
+    fn config(&self) -> Value {
+        let path = fixture(&format!("models/{}/config.json", self.shape));
+        let mut config: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let ids = json!({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0});
+        let sizes = json!({"vocab_size": 1024, "max_position_embeddings": 4096});
+        for fields in [&ids, &sizes, &self.patch] {
+            for (key, value) in fields.as_object().into_iter().flatten() {
+                config[key] = value.clone();
+            }
+        }
+        config
     }
+
+    /// Writes it with random weights, as the folder `name`.
+    fn write(&self, workplace: &Workplace, name: &str) -> Result<(), String> {
+        write_random_weights(&workplace.copy_model(name), &self.config())
+    }
+}
+
+/// Replaces the model of a folder by a random one of this `config.json`; tokenizer and template stay.
+/// The error is what is refused of the config.
+pub(crate) fn write_random_weights(folder: &Path, config: &Value) -> Result<(), String> {
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
-    let config = ModelFiles::read_config(&folder).unwrap();
-    let config = DecoderConfig::from_json(&config).unwrap();
+    let config = ModelFiles::read_config(folder).map_err(|error| error.to_string())?;
+    let config = DecoderConfig::from_json(&config).map_err(|error| error.to_string())?;
     let mut random = SeededRandom::new(11, 0);
     let mut number = move || random.uniform_f64() as f32 - 0.5;
     let tensors: BTreeMap<String, HostTensor> = expected_tensors(&config)
@@ -51,93 +94,317 @@ fn write_model(workplace: &Workplace, shape: &str) {
     let weights = folder.join("model.safetensors");
     std::fs::remove_file(&weights).unwrap();
     write_tensors(&weights, &tensors).unwrap();
+    Ok(())
 }
 
-/// Learns two steps, evaluates, exports, and reads every export by the rules of its target.
-fn check(shape: &str) {
-    let workplace = Workplace::new();
-    write_model(&workplace, shape);
-    let model = ["--set", "model.model_name_or_path=model"];
-    let short = [
-        "--set",
-        "train.max_steps=2",
-        "--set",
-        "data.max_length=2048",
-    ];
-    let run = |words: &str| {
-        let words: Vec<&str> = words.split(' ').collect();
-        workplace.run(words).success()
-    };
-    let train = [&["train", "config.toml"], &model[..], &short].concat();
-    workplace.run(train.iter().copied()).success();
-    let plan = [&["plan", "config.toml"], &model[..], &short].concat();
-    workplace.run(plan.iter().copied()).success();
-    let config = ModelFiles::read_config(&workplace.path("model")).unwrap();
-    let refused = Family::of_config(&config).and_then(|family| family.gguf.refused);
+/// Logits of a text by a model of the workplace, a folder or a GGUF file.
+fn logits(workplace: &Workplace, model: &str) -> Vec<f32> {
+    let decoder = load_base(&workplace.path(model));
+    let ids: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 1024).collect();
+    let positions: Vec<u32> = (0..ids.len() as u32).collect();
+    let context = BatchContext::new(&decoder, &positions, &[0, ids.len()]);
+    let logits = decoder.logits(decoder.forward(&ids, &context));
+    logits.into_data().iter::<f32>().collect()
+}
+
+/// The largest difference as a share of the largest number of the second.
+fn share(ours: &[f32], theirs: &[f32]) -> f64 {
+    let largest = theirs.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    max_abs_difference(ours, theirs) / f64::from(largest)
+}
+
+fn run(workplace: &Workplace, words: &str) -> String {
+    workplace.run(words.split(' ')).success()
+}
+
+/// Learns two steps with the model of the folder `model`, and is evaluated after them.
+fn learns(workplace: &Workplace) {
+    let settings =
+        "--set model.model_name_or_path=model --set train.max_steps=2 --set data.max_length=2048";
+    run(workplace, &format!("train config.toml {settings}"));
+    run(workplace, &format!("plan config.toml {settings}"));
+    let metrics = workplace.read("run/metrics.jsonl");
+    let mut lines = metrics
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_evaluated = |line: &Value| line["step"] == 2 && line["eval/slot.mean"].is_number();
+    assert!(lines.any(|line| is_evaluated(&line)), "{metrics}");
+}
+
+/// Every export of the run but whole models in GGUF, read by the rules of its target. An adapter for
+/// llama.cpp is `refused` where it has no such architecture.
+fn is_exported(workplace: &Workplace, case: &Case, refused: Option<&str>) {
     for (target, output, reader) in [
         ("peft", "peft", "peft-rules"),
         ("peft --neutral", "neutral", "vllm-rules"),
         ("gguf", "adapter.gguf", "gguf"),
-        ("gguf --merged", "merged.gguf", "gguf"),
         ("merged", "merged", "merged"),
     ] {
-        let export = format!("export run --checkpoint last --to {target} --output {output}");
-        if let Some(reason) = refused.filter(|_| output.ends_with(".gguf")) {
-            let answer = workplace.run(export.split(' '));
-            assert_eq!(answer.status, Some(2), "{}", answer.stderr);
-            assert!(answer.stderr.contains(reason), "{}", answer.stderr);
-            assert!(!workplace.path(output).exists());
+        let refused = refused.filter(|_| output.ends_with(".gguf"));
+        if let Some(reason) = refused {
+            let export = format!("export run --checkpoint last --to {target} --output {output}");
+            is_refused(workplace, &export, reason);
             continue;
         }
-        if output == "merged.gguf" {
-            continue;
-        }
-        run(&export);
-        let said = run(&format!(
-            "verify run --checkpoint last --rows 1 --against {reader} --export {output}"
-        ));
-        assert!(said.contains("agrees with"), "{shape} {reader}: {said}");
+        run(
+            workplace,
+            &format!("export run --checkpoint last --to {target} --output {output}"),
+        );
+        let verify =
+            format!("verify run --checkpoint last --rows 1 --against {reader} --export {output}");
+        let said = run(workplace, &verify);
+        assert!(
+            said.contains("agrees with"),
+            "{} {reader}: {said}",
+            case.shape
+        );
     }
+    let (merged, base) = (logits(workplace, "merged"), logits(workplace, "model"));
+    assert!(share(&merged, &base) > 1e-3, "nothing was learned");
     // A merged model is a model of the same family.
-    let merged = std::fs::read_to_string(workplace.path("merged/config.json")).unwrap();
-    let merged: Value = serde_json::from_str(&merged).unwrap();
-    let family = Family::of_config(&merged).map(|family| family.model_type);
-    let text = std::fs::read_to_string(fixture(&format!("models/{shape}/config.json"))).unwrap();
-    let config: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(family, config["model_type"].as_str());
+    let config = |folder: &str| ModelFiles::read_config(&workplace.path(folder)).unwrap();
+    assert_eq!(
+        config("merged")["model_type"],
+        config("model")["model_type"]
+    );
+}
+
+/// That a command ends as one that cannot be, and says why.
+fn is_refused(workplace: &Workplace, command: &str, reason: &str) {
+    let answer = workplace.run(command.split(' '));
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    assert!(answer.stderr.contains(reason), "{}", answer.stderr);
+}
+
+/// The run as a whole model in GGUF, in every format and for Ollama, beside its merged folder; the family
+/// that reads it.
+///
+/// Where llama.cpp has no place for a `field` of the model, the export is refused by its name, and the
+/// adapter is merged with the model of the same weights without it.
+fn is_written_whole(workplace: &Workplace, case: &Case, field: Option<(&str, Value)>) -> String {
+    let (mut adapter, mut merged) = ("run --checkpoint last", "merged");
+    if let Some((field, patch)) = field {
+        refuses(workplace, adapter, field);
+        let without = Case { patch, ..*case };
+        without.write(workplace, "without").unwrap();
+        edit(
+            &workplace.path("peft/adapter_config.json"),
+            "base_model_name_or_path",
+            "without".into(),
+        );
+        (adapter, merged) = ("peft", "merged-without");
+        run(
+            workplace,
+            &format!("export {adapter} --to merged --output {merged}"),
+        );
+    }
+    let theirs = logits(workplace, merged);
+    // f32 holds the sums that the folder holds; others round each weight once.
+    for (dtype, most) in [("f32", 1e-6), ("f16", 5e-3), ("q8_0", 0.1)] {
+        let output = format!("{dtype}.gguf");
+        run(
+            workplace,
+            &format!("export {adapter} --to gguf --merged --dtype {dtype} --output {output}"),
+        );
+        let differs = share(&logits(workplace, &output), &theirs);
+        assert!(differs <= most, "{} {dtype}: {differs}", case.shape);
+        assert!(
+            dtype == "f32" || differs > 0.0,
+            "{} {dtype} is not rounded",
+            case.shape
+        );
+    }
+    run(
+        workplace,
+        &format!("export {adapter} --to ollama --output ollama"),
+    );
+    let read = |name: &str| std::fs::read(workplace.path(name)).unwrap();
+    assert!(
+        read("ollama/model.gguf") == read("f16.gguf"),
+        "{}",
+        case.shape
+    );
+    assert!(
+        workplace
+            .read("ollama/Modelfile")
+            .contains("FROM ./model.gguf\nTEMPLATE ")
+    );
+    // The vocabulary is read as the folder's tokenizer, and the file is a model to learn on.
+    let texts = ["f32.gguf", merged].map(|model| {
+        run(
+            workplace,
+            &format!("generate {model} --message Hi --set eval.max_new_tokens=8"),
+        )
+    });
+    assert_eq!(texts[0], texts[1]);
+    let settings = "--set model.model_name_or_path=f32.gguf --set train.output_dir=again --set train.max_steps=1";
+    run(
+        workplace,
+        &format!("train config.toml {settings} --set eval.eval_strategy=no"),
+    );
+    let config = ModelFiles::open(&workplace.path("f32.gguf"))
+        .unwrap()
+        .config;
+    config["model_type"].as_str().unwrap().to_owned()
+}
+
+/// Exports a model that llama.cpp computes otherwise: it is refused by the name of the field, or of the
+/// tensors that the field is about.
+fn refuses(workplace: &Workplace, target: &str, field: &str) -> String {
+    let export = format!("export {target} --to gguf --merged --output refused.gguf");
+    let answer = workplace.run(export.split(' '));
+    let tensors = if field.ends_with("bias") {
+        "proj.bias"
+    } else {
+        field
+    };
+    let is_named = answer.stderr.contains(field) || answer.stderr.contains(tensors);
+    assert!(
+        answer.status != Some(0) && is_named,
+        "{target} with {field}: {}",
+        answer.stderr
+    );
+    assert!(
+        answer.stderr.contains("--to merged"),
+        "no remedy: {}",
+        answer.stderr
+    );
+    assert!(!workplace.path("refused.gguf").exists());
+    answer.stderr
+}
+
+/// Of each of [`fields`], the base alone as a GGUF file: it computes what the folder does, or is refused.
+/// The names of those that are.
+fn refused_fields(workplace: &Workplace, case: &Case) -> Vec<&'static str> {
+    let n_layers = case.config()["num_hidden_layers"].as_u64().unwrap() as usize;
+    let mut refused = Vec::new();
+    for (field, patch) in fields(n_layers) {
+        let with = Case { patch, ..*case };
+        // What transformers does not have in this family is refused wherever it is read.
+        if with.write(workplace, field).is_err() {
+            continue;
+        }
+        let output = format!("{field}.gguf");
+        let export = format!("export {field} --to gguf --merged --dtype f32 --output {output}");
+        if workplace.run(export.split(' ')).status == Some(0) {
+            let differs = share(&logits(workplace, &output), &logits(workplace, field));
+            assert!(differs <= 1e-6, "{} with {field}: {differs}", case.shape);
+        } else {
+            refuses(workplace, field, field);
+            refused.push(field);
+        }
+    }
+    refused
+}
+
+/// The whole way of a family, and its row in the README's table.
+fn check(case: &Case, field: Option<(&str, Value)>) {
+    let workplace = Workplace::new();
+    case.write(&workplace, "model").unwrap();
+    learns(&workplace);
+    let config = ModelFiles::read_config(&workplace.path("model")).unwrap();
+    let refused = Family::of_config(&config).and_then(|family| family.gguf.refused);
+    is_exported(&workplace, case, refused);
+    let [read_as, whole, adapter] = match refused {
+        Some(reason) => {
+            for target in ["gguf --merged", "ollama"] {
+                let export = format!("export run --checkpoint last --to {target} --output whole");
+                is_refused(&workplace, &export, reason);
+            }
+            ["no"; 3].map(str::to_owned)
+        }
+        None => in_gguf(&workplace, case, field),
+    };
+    let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
+    let row = format!("| `{model_type}` | yes | yes | {read_as} | yes | {whole} | {adapter} |");
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(
+        readme.lines().any(|line| line == row),
+        "the README lacks the row\n{row}"
+    );
+}
+
+/// What the README says of a family in GGUF: how a file is read, what is written, and the adapter.
+fn in_gguf(workplace: &Workplace, case: &Case, field: Option<(&str, Value)>) -> [String; 3] {
+    let read_as = is_written_whole(workplace, case, field);
+    let refused = refused_fields(workplace, case);
+    let yarn = Case {
+        patch: other_yarn(),
+        ..*case
+    };
+    yarn.write(workplace, "yarn").unwrap();
+    refuses(workplace, "yarn", "attention_factor");
+
+    let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
+    let read_as = match read_as == model_type {
+        true => "yes".to_owned(),
+        false => format!("as `{read_as}`"),
+    };
+    let names: Vec<String> = refused.iter().map(|field| format!("`{field}`")).collect();
+    let whole = match names.is_empty() {
+        true => "yes".to_owned(),
+        false => format!("without {}", names.join(", ")),
+    };
+    [read_as, whole, "yes".to_owned()]
 }
 
 macro_rules! goes_its_way {
-    ($($shape:ident),+ $(,)?) => {
-        /// Shapes of the families that have a test here.
+    ($($shape:ident $(, $field:literal: $without:tt)?);+ $(;)?) => {
+        /// Shapes of the families, each of which has a test here.
         const SHAPES: &[&str] = &[$(stringify!($shape)),+];
 
         $(#[test]
         fn $shape() {
-            check(stringify!($shape));
+            #[allow(unused_mut, unused_assignments)]
+            let mut field = None;
+            $(field = Some(($field, json!($without)));)?
+            check(&Case { shape: stringify!($shape), patch: Value::Null }, field);
         })+
     };
 }
 
 goes_its_way!(
-    qwen3,
-    mistral_window,
-    granite,
-    smollm3,
-    phi3,
-    seed_oss,
-    olmo3,
-    gemma3_text,
-    ministral3,
-    qwen3_5_text,
+    llama31;
+    mistral_window, "sliding_window": {"sliding_window": null};
+    qwen2;
+    qwen3;
+    granite;
+    smollm3;
+    phi3, "sliding_window": {"sliding_window": null};
+    seed_oss;
+    olmo3, "attention_factor": {"rope_parameters": {
+        "full_attention": {
+            "rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+            "original_max_position_embeddings": 128,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+    }};
+    gemma3_text;
+    ministral3;
+    qwen3_5_text;
 );
 
+/// The README's table has a row of each family, which its test compares, and no other.
 #[test]
-fn every_family_has_a_test() {
-    let others = ["llama", "qwen2"];
-    for family in FAMILIES {
-        let name = family.model_type;
-        let is_tested = SHAPES.iter().any(|shape| shape.starts_with(name));
-        assert!(is_tested || others.contains(&name), "{name}");
+fn every_family_has_a_test_and_a_row() {
+    assert_eq!(SHAPES.len(), FAMILIES.len());
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let table = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("| `model_type` |"));
+    let rows: Vec<&str> = table
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .collect();
+    assert_eq!(rows.len(), FAMILIES.len());
+    for (Family { model_type, .. }, row) in FAMILIES.iter().zip(rows) {
+        assert!(
+            SHAPES.iter().any(|shape| shape.starts_with(model_type)),
+            "{model_type}"
+        );
+        assert!(
+            row.starts_with(&format!("| `{model_type}` |")),
+            "{model_type}: {row}"
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 
+use crate::support::bounds::Quantity;
 use crate::support::fixture;
 use crate::support::place::TestDevice;
 use crate::workplace::Workplace;
@@ -16,6 +18,7 @@ fn workplace() -> Workplace {
 device = "{device}"
 [model]
 model_name_or_path = "{model}"
+compute_dtype = "f32"
 [lora]
 r = 2
 lora_alpha = 4
@@ -151,6 +154,9 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
     for (run, set) in [
         ("noisy", "train.neftune_noise_alpha=5"),
         ("faster", "train.loraplus_lr_ratio=16"),
+        ("principal", "lora.init_weights=pissa"),
+        ("sketched", "lora.init_weights=pissa_niter_4"),
+        ("decomposed", "lora.use_dora=true"),
     ] {
         let output = format!("train.output_dir={run}");
         train(&workplace, &[set, &output]);
@@ -160,5 +166,276 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
         assert!(whole == adapter(run), "{run} resumed is another run");
         found.push(whole);
     }
-    assert!(found[0] != found[1] && found[0] != found[2] && found[1] != found[2]);
+    for (i, one) in found.iter().enumerate() {
+        assert!(!found[..i].contains(one), "run {i} is another run");
+    }
+}
+
+#[test]
+fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
+    let workplace = workplace();
+    for (run, set, go_on) in [
+        (
+            "principal",
+            "lora.init_weights=pissa",
+            &["lora.r=4", "lora.lora_alpha=8"][..],
+        ),
+        ("decomposed", "lora.use_dora=true", &["lora.use_dora=true"]),
+    ] {
+        let output = format!("train.output_dir={run}");
+        train(&workplace, &[set, &output]);
+        let first = losses(&workplace, run);
+        assert!(first[&4] < first[&0], "{run}: {first:?}");
+        let exported = format!("{run}-peft");
+        workplace
+            .run(["export", run, "--to", "peft", "--output", &exported])
+            .success();
+        let from = format!("lora.init_from={exported}");
+        let output = format!("train.output_dir={run}-2");
+        let sets = [
+            &[from.as_str(), output.as_str(), "train.max_steps=2"],
+            go_on,
+        ]
+        .concat();
+        train(&workplace, &sets);
+        let second = losses(&workplace, &format!("{run}-2"));
+        let best = first.values().copied().fold(f64::INFINITY, f64::min);
+        let difference = (second[&0] - best).abs();
+        let bound = Quantity::StepLoss.bound();
+        assert!(difference < bound, "{run}: {first:?} {second:?}");
+        // The export is the same adapter, and the merged model the same model.
+        let against = ["--against", "peft-rules", "--export", &exported];
+        workplace
+            .run(["verify", run].into_iter().chain(against))
+            .success();
+        let card = workplace.read(&format!("{exported}/README.md"));
+        let kind = if run == "principal" { "PiSSA" } else { "DoRA" };
+        assert!(card.contains(kind), "{card}");
+        let merged = format!("{run}-merged");
+        workplace
+            .run(["export", run, "--to", "merged", "--output", &merged])
+            .success();
+        assert!(workplace.path(&merged).join("model.safetensors").exists());
+    }
+    let refused = workplace.run(["export", "decomposed", "--to", "gguf", "--output", "a.gguf"]);
+    assert_ne!(refused.status, Some(0));
+    assert!(refused.stderr.contains("--merged"), "{}", refused.stderr);
+    workplace
+        .run(["export", "principal", "--to", "gguf", "--output", "p.gguf"])
+        .success();
+}
+
+#[test]
+fn beginnings_that_do_not_go_together_are_refused() {
+    let workplace = workplace();
+    for (sets, part) in [
+        (&["lora.init_weights=svd"][..], "pissa_niter_4"),
+        (
+            &["lora.init_weights=pissa", "lora.init_from=first"],
+            "exclude each other",
+        ),
+        (
+            &[
+                "lora.init_weights=pissa",
+                "lora.use_rslora=true",
+                "lora.rank_pattern={ q_proj = 4 }",
+            ],
+            "leave out use_rslora",
+        ),
+        (
+            &["lora.init_weights=pissa", "lora.use_dora=true"],
+            "lora.use_dora",
+        ),
+        (
+            &[
+                "lora.init_weights=pissa",
+                "train.self_distillation_alpha=0.5",
+            ],
+            "no teacher is left",
+        ),
+        (&["lora.init_weights=pissa", "lora.r=33"], "lower lora.r"),
+    ] {
+        // A plan that is printed is a run that starts.
+        for verb in ["plan", "train"] {
+            let sets = sets.iter().flat_map(|set| ["--set", set]);
+            let answer = workplace.run([verb, "config.toml"].into_iter().chain(sets));
+            assert_ne!(answer.status, Some(0), "{verb}: {part}");
+            assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_weight_with_a_row_of_zeros_has_no_direction_to_learn() {
+    let workplace = workplace();
+    untied(&workplace);
+    let path = workplace.path("untied/model.safetensors");
+    let weights = Weights::open(&path).unwrap();
+    let read = |name: &str| (name.to_owned(), weights.read_f32(name).unwrap());
+    let mut tensors: BTreeMap<String, HostTensor> = weights.names().map(read).collect();
+    let name = "model.layers.1.self_attn.k_proj.weight";
+    let weight = tensors.get_mut(name).unwrap();
+    let columns = weight.shape[1];
+    weight.values[3 * columns..4 * columns].fill(0.0);
+    drop(weights);
+    std::fs::remove_file(&path).unwrap();
+    write_tensors(&path, &tensors).unwrap();
+    let dora = |more: &[&str]| {
+        let mut arguments = vec!["train", "config.toml", "--set", "lora.use_dora=true"];
+        arguments.extend(["--set", "model.model_name_or_path=\"untied\""]);
+        arguments.extend(more.iter().flat_map(|set| ["--set", set]));
+        workplace.run(arguments)
+    };
+    let answer = dora(&[]);
+    assert_ne!(answer.status, Some(0));
+    let said = "row 3 of the weight of model.layers.1.self_attn.k_proj is zero";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    let without = "lora.exclude_modules=[\"model.layers.1.self_attn.k_proj\"]";
+    dora(&[without, "train.output_dir=without"]).success();
+}
+
+#[test]
+fn the_beginning_of_a_run_is_not_exported_whatever_else_it_holds() {
+    let workplace = workplace();
+    untied(&workplace);
+    for (run, sets) in [
+        ("plain", &[][..]),
+        ("principal", &["lora.init_weights=pissa"]),
+        (
+            "whole",
+            &[
+                "lora.init_weights=pissa",
+                "lora.modules_to_save=[\"lm_head\"]",
+            ],
+        ),
+        ("decomposed", &["lora.use_dora=true"]),
+    ] {
+        let output = format!("train.output_dir={run}");
+        // Steps so small that no later checkpoint is better.
+        let still = ["train.learning_rate=1e-12", output.as_str()];
+        let model = ["model.model_name_or_path=\"untied\""];
+        train(&workplace, &[&still[..], &model, sets].concat());
+        let answer = workplace.run(["export", run, "--output", "exported"]);
+        assert_ne!(answer.status, Some(0), "{run}");
+        let said = "the adapter changes nothing";
+        assert!(answer.stderr.contains(said), "{run}: {}", answer.stderr);
+    }
+}
+
+/// The model of the workplace with a head of its own.
+fn untied(workplace: &Workplace) {
+    let from = fixture("tiny_chat_model");
+    let to = workplace.path("untied");
+    std::fs::create_dir(&to).unwrap();
+    for name in [
+        "chat_template.jinja",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+    let config = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let tied = "\"tie_word_embeddings\": true";
+    assert!(config.contains(tied));
+    let config = config.replace(tied, "\"tie_word_embeddings\": false");
+    std::fs::write(to.join("config.json"), config).unwrap();
+    let weights = Weights::open(&from).unwrap();
+    let read = |name: &str| (name.to_owned(), weights.read_f32(name).unwrap());
+    let mut tensors: BTreeMap<String, HostTensor> = weights.names().map(read).collect();
+    let mut head = tensors["model.embed_tokens.weight"].clone();
+    head.values.iter_mut().for_each(|value| *value *= 0.9);
+    tensors.insert("lm_head.weight".to_owned(), head);
+    write_tensors(&to.join("model.safetensors"), &tensors).unwrap();
+}
+
+#[test]
+fn whole_weights_are_trained_saved_resumed_and_merged() {
+    let workplace = workplace();
+    let both = "lora.modules_to_save=[\"lm_head\", \"embed_tokens\"]";
+    let refused = workplace.run(["train", "config.toml", "--set", both]);
+    assert_ne!(refused.status, Some(0));
+    assert!(
+        refused.stderr.contains("tie_word_embeddings"),
+        "{}",
+        refused.stderr
+    );
+
+    untied(&workplace);
+    let model = "model.model_name_or_path=\"untied\"";
+    let sets = [model, both, "train.output_dir=whole"];
+    train(&workplace, &sets);
+    let first = losses(&workplace, "whole");
+    assert!(first[&4] < first[&0], "{first:?}");
+    let adapter = "whole/checkpoint-000004/adapter_model.safetensors";
+    let trained = std::fs::read(workplace.path(adapter)).unwrap();
+    std::fs::remove_dir_all(workplace.path("whole/checkpoint-000004")).unwrap();
+    train(&workplace, &sets);
+    assert!(trained == std::fs::read(workplace.path(adapter)).unwrap());
+    // Each of the two has moved.
+    let [saved, base] = [adapter, "untied/model.safetensors"]
+        .map(|file| Weights::open(&workplace.path(file)).unwrap());
+    for name in ["lm_head.weight", "model.embed_tokens.weight"] {
+        let of_adapter = saved.read_f32(&format!("base_model.model.{name}")).unwrap();
+        assert_ne!(of_adapter, base.read_f32(name).unwrap(), "{name}");
+    }
+
+    let export = ["export", "whole", "--to", "peft", "--output", "whole-peft"];
+    workplace.run(export).success();
+    let against = ["--against", "peft-rules", "--export", "whole-peft"];
+    workplace
+        .run(["verify", "whole"].into_iter().chain(against))
+        .success();
+    // The merged model, as a folder and as a GGUF file, holds what was trained.
+    for (to, output, options) in [
+        ("merged", "merged", &[][..]),
+        ("gguf", "merged.gguf", &["--merged", "--dtype", "f32"]),
+    ] {
+        let export = ["export", "whole", "--to", to, "--output", output];
+        workplace
+            .run(export.iter().chain(options).copied())
+            .success();
+        let weights = Weights::open(&workplace.path(output)).unwrap();
+        let best: Value = serde_json::from_str(&workplace.read("whole/BEST")).unwrap();
+        let best = best["checkpoint"].as_str().unwrap();
+        let best = format!("whole/{best}/adapter_model.safetensors");
+        let adapter = Weights::open(&workplace.path(&best)).unwrap();
+        for name in ["lm_head.weight", "model.embed_tokens.weight"] {
+            let learned = adapter
+                .read_f32(&format!("base_model.model.{name}"))
+                .unwrap();
+            assert_eq!(weights.read_f32(name).unwrap(), learned, "{to}, {name}");
+        }
+    }
+    let refused = workplace.run(["export", "whole", "--to", "gguf", "--output", "a.gguf"]);
+    assert_ne!(refused.status, Some(0));
+    assert!(refused.stderr.contains("--merged"), "{}", refused.stderr);
+
+    // What was trained is where another run begins.
+    let from = "lora.init_from=whole";
+    let sets = [
+        model,
+        both,
+        from,
+        "train.output_dir=second",
+        "train.max_steps=2",
+    ];
+    train(&workplace, &sets);
+    let best = first.values().copied().fold(f64::INFINITY, f64::min);
+    assert_eq!(losses(&workplace, "second")[&0], best);
+    let without = workplace.run([
+        "plan",
+        "config.toml",
+        "--set",
+        model,
+        "--set",
+        from,
+        "--set",
+        "train.output_dir=third",
+    ]);
+    assert!(
+        without.stderr.contains("set lora.modules_to_save"),
+        "{}",
+        without.stderr
+    );
 }

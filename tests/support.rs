@@ -15,7 +15,7 @@ use place::TestDevice;
 use safetensors::SafeTensors;
 use tooltune::config;
 use tooltune::device;
-use tooltune::lora::{Adapters, adapter_slots};
+use tooltune::lora::{Adapters, adapter_slots, whole_weights};
 use tooltune::models::{Decoder, DecoderConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
@@ -139,13 +139,16 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
 pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     let adapter = load_adapter(dir).unwrap();
     let slots = adapter_slots(&adapter.config, &decoder.config).unwrap();
+    let whole = whole_weights(&adapter.config, &decoder.config, &slots).unwrap();
     let expected: Vec<_> = slots
         .iter()
         .flat_map(|s| s.tensors())
+        .chain(whole.iter().map(|weight| weight.tensor()))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(dir, &expected).unwrap();
     let adapters = Adapters::from_tensors(slots, &adapter.tensors, &test_device());
+    let adapters = adapters.with_whole(whole, &adapter.tensors);
     adapters.attach(decoder);
     adapters
 }

@@ -1,11 +1,14 @@
 //! The tutorial: each of its commands runs, one after the other, in a folder with its rows and the
-//! model. Training is cut to two steps and evaluations to two rows; everything else is as it stands.
+//! model. Training is cut to two steps and evaluations to two rows, and the hub is one of the tests, where
+//! a tiny model has the name of the page's; everything else is as it stands.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use tempfile::TempDir;
+use tooltune_hub::test_hub::TestHub;
 
-use crate::support::{model, root, words};
+use crate::support::{fixture, model, root, words};
 use crate::workplace::{Answer, tooltune};
 
 /// The commands of the page, word by word.
@@ -35,6 +38,38 @@ fn shorter(verb: &str) -> &'static str {
     }
 }
 
+/// A hub with the models that the page names.
+fn hub() -> TestHub {
+    let hub = TestHub::start();
+    for (name, folder) in [
+        (
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+            fixture("tiny_chat_model"),
+        ),
+        (
+            "sentence-transformers/all-MiniLM-L6-v2",
+            model("all-minilm-l6-v2"),
+        ),
+    ] {
+        add_folder(&hub, &format!("models/{name}"), &folder, "");
+    }
+    hub
+}
+
+/// Adds the files below a folder, whose names begin with `before` in the repository.
+fn add_folder(hub: &TestHub, repo: &str, folder: &Path, before: &str) {
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = format!("{before}{}", path.file_name().unwrap().to_string_lossy());
+        if path.is_dir() {
+            add_folder(hub, repo, &path, &format!("{name}/"));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            hub.add(repo, &name, &bytes, name.ends_with(".safetensors"));
+        }
+    }
+}
+
 #[test]
 fn every_command_of_the_tutorial_runs() {
     let place = TempDir::new().unwrap();
@@ -46,6 +81,7 @@ fn every_command_of_the_tutorial_runs() {
     }
     let page = std::fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
     let commands = commands(&page);
+    let hub = hub();
     let mut verbs = Vec::new();
     for command in &commands {
         let (program, rest) = command.split_first().expect("a command");
@@ -55,13 +91,28 @@ fn every_command_of_the_tutorial_runs() {
         let mut built = tooltune();
         built.current_dir(place.path()).args(rest);
         built.args(shorter(verb).split_whitespace());
+        for variable in [
+            "HF_HUB_CACHE",
+            "HF_HUB_OFFLINE",
+            "HF_TOKEN_PATH",
+            "HF_TOKEN",
+        ] {
+            built.env_remove(variable);
+        }
+        built.env("HF_ENDPOINT", hub.url());
+        built.env("HF_HOME", place.path().join("hf"));
         let answer = Answer::of(&mut built);
         assert_eq!(answer.status, Some(0), "{command:?}: {}", answer.stderr);
     }
     for verb in [
         "inspect", "plan", "train", "report", "select", "eval", "compare", "generate", "export",
-        "verify",
+        "verify", "fetch", "data",
     ] {
         assert!(verbs.contains(&verb), "the tutorial does without {verb}");
     }
+    // What `ollama create` is given in the page's last block is there.
+    let (_, modelfile) = page.split_once("$ ollama create my-model -f ").unwrap();
+    let modelfile = place.path().join(modelfile.lines().next().unwrap());
+    let text = std::fs::read_to_string(modelfile).unwrap();
+    assert!(text.starts_with("FROM ./model.gguf\nTEMPLATE "), "{text}");
 }

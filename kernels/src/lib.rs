@@ -33,6 +33,8 @@ pub mod causal_conv;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
+#[cfg(feature = "cuda")]
+mod cublaslt;
 pub mod dense;
 pub mod dropout;
 pub mod embedding;
@@ -63,6 +65,6 @@ pub use gated_norm::GatedNorm;
 pub use head_norm::SpanNorm;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
-pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
+pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;
 pub use route::{is_cpu, multiplies_bf16};

@@ -1,35 +1,39 @@
-#!/usr/bin/env python3
-"""Runs `tooltune plan --probe` at growing batch sizes and writes benchmarks/memory.md; standard library only."""
+"""The side of scripts/bench/memory: what a token costs in memory, and what `tooltune plan` predicts beside what runs take.
 
-import datetime
+The first table is of `tooltune plan --probe` on the quickstart at growing batch sizes. The second is of three steps of random
+models of one shape in each family, as scripts/bench/families makes them.
+"""
+
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from families import CONFIG as OF_FAMILIES
+from families import FAMILIES, make_model
+from machine import ROOT, commit, cpu_name, say
+
 CONFIG = "configs/quickstart.toml"
 # hidden_size, num_hidden_layers of SmolLM2-135M; the input of each block is kept, in f32.
 SAVED_BYTES_PER_TOKEN = 576 * 30 * 4
 MIB = 1 << 20
+KINDS = [(dtype, checkpointing) for dtype in ("f32", "bf16") for checkpointing in ("none", "full")]
 
 
-def probe(tooltune: str, batch_size: int) -> dict:
-    command = [tooltune, "plan", CONFIG, "--probe", "--format", "json",
-               "--set", f"train.per_device_train_batch_size={batch_size}"]
-    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return json.loads(output)["probe"]
+def plan(tooltune: str, place: Path, *words: str) -> dict:
+    command = [tooltune, "plan", *words, "--format", "json"]
+    return json.loads(subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout)
 
 
-def main() -> int:
-    probes = {size: probe(sys.argv[1], size) for size in (2, 4, 8, 16)}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+def growth_table(tooltune: str) -> list:
+    batch = "train.per_device_train_batch_size"
+    probes = {n: plan(tooltune, ROOT, CONFIG, "--probe", "--set", f"{batch}={n}")["probe"] for n in (2, 4, 8, 16)}
     lines = [
-        "# Memory of a training step",
-        "",
-        f"Written by `scripts/bench/memory`: the longest micro-batch of `{CONFIG}` at four batch sizes, one real step each "
-        "(SmolLM2-135M, f32, dropout .05).",
-        f"Commit {commit}, {datetime.date.today().isoformat()}.",
+        f"The longest micro-batch of `{CONFIG}` at four batch sizes, one real step each (SmolLM2-135M, dropout .05).",
         "",
         "| batch | tokens | before the step, MiB | peak, MiB | growth, MiB | of which saved block inputs | the rest, KiB a token |",
         "|--:|--:|--:|--:|--:|--:|--:|",
@@ -43,14 +47,78 @@ def main() -> int:
             growth = f"{grown / MIB:.0f}"
             saved = f"{tokens * SAVED_BYTES_PER_TOKEN / MIB:.0f}"
             rest = f"{(grown / tokens - SAVED_BYTES_PER_TOKEN) / 1024:.0f}"
-        lines.append(f"| {size} | {row['n_tokens']} | {row['rss_before_step_bytes'] / MIB:.0f} "
-                     f"| {row['peak_rss_bytes'] / MIB:.0f} | {growth} | {saved} | {rest} |")
+        lines.append(
+            f"| {size} | {row['n_tokens']} | {row['rss_before_step_bytes'] / MIB:.0f} "
+            f"| {row['peak_rss_bytes'] / MIB:.0f} | {growth} | {saved} | {rest} |"
+        )
         before = row
-    lines += ["", "The rest is one block's activations and their gradients, which live only while that block is differentiated.", ""]
-    target = ROOT / "benchmarks" / "memory.md"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text("\n".join(lines), encoding="utf-8")
-    print("\n".join(lines))
+    return [*lines, "", "The rest is activations and their gradients, of blocks that keep them and of the one that is differentiated."]
+
+
+def peak(tooltune: str, place: Path, sets: list) -> int:
+    """The largest resident set of a run, in bytes."""
+    shutil.rmtree(place / "run", ignore_errors=True)
+    with open(os.devnull, "w") as nowhere:
+        child = subprocess.Popen([tooltune, "train", "config.toml", *sets], cwd=place, stdout=nowhere, stderr=nowhere)
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = status
+    if status:
+        raise SystemExit(f"{place}: train {' '.join(sets)} failed")
+    return usage.ru_maxrss * 1024
+
+
+def family_table(tooltune: str) -> list:
+    lines = [
+        "Predicted peak beside the largest resident set of three steps, MiB, and their ratio; `none` keeps the activations of all "
+        "blocks, `full` of none. Random models of 4 blocks of hidden size 1024, rank 8 on every linear layer, two SLOT rows a step.",
+        "",
+        "| `model_type` | " + " | ".join(f"{dtype}, {kept}" for dtype, kept in KINDS) + " |",
+        "|---|" + "--:|" * len(KINDS),
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        place = Path(place)
+        rows = "data synth slot --split train --rows 40 --output train.jsonl".split()
+        subprocess.run([tooltune, *rows], cwd=place, check=True, capture_output=True)
+        (place / "config.toml").write_text(OF_FAMILIES)
+        for family in FAMILIES:
+            make_model(family, place / family)
+            cells = []
+            for dtype, kept in KINDS:
+                settings = [
+                    f"model.model_name_or_path={family}",
+                    f"model.compute_dtype={dtype}",
+                    f"train.gradient_checkpointing={kept}",
+                    "train.max_steps=3",
+                ]
+                sets = [word for setting in settings for word in ("--set", setting)]
+                predicted = plan(tooltune, place, "config.toml", *sets)["memory"]["peak_bytes"]
+                measured = peak(tooltune, place, sets)
+                cells.append(f"{predicted / MIB:.0f} / {measured / MIB:.0f} = {predicted / measured:.2f}")
+            lines.append(f"| `{family}` | " + " | ".join(cells) + " |")
+            say(lines[-1])
+            shutil.rmtree(place / family)
+    return lines
+
+
+def main() -> int:
+    tooltune = str(Path(sys.argv[1]).resolve())
+    warnings.filterwarnings("ignore")
+    lines = [
+        "# Memory of training",
+        "",
+        "Written by `scripts/bench/memory`; do not edit.",
+        "",
+        f"- commit {commit()}; {cpu_name()}",
+        "",
+        "## A token",
+        "",
+        *growth_table(tooltune),
+        "",
+        "## What `plan` predicts",
+        "",
+        *family_table(tooltune),
+    ]
+    (ROOT / "benchmarks" / "memory.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0
 
 

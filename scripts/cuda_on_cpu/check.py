@@ -56,6 +56,15 @@ def rms_norm(checks, kind):
     checks.near(f"rms_norm {kind}, gradient", dx, leaf.grad)
 
 
+def embedding(checks, kind):
+    dtype, [rows, width] = TYPES[kind], [11, 264]
+    table, ids = torch.randn(rows, width).to(dtype), torch.tensor([3, 0, 10, 3], dtype=torch.int32)
+    y = torch.empty(len(ids), width)
+    kernel = checks.kernel(f"copy_rows_t_{kind}_n_4")
+    kernel(vectors(y.numel() // 4), [table, ids, y], u32=[len(ids), width // 4])
+    checks.near(f"embedding {kind}", y, table[ids.long()].double())
+
+
 def rope(checks, kind, vector):
     dtype, [n, heads, c], turned = TYPES[kind], [7, 5, 64], 4
     x, y = torch.randn(n, heads, c).to(dtype), torch.empty(n, heads, c, dtype=dtype)
@@ -108,6 +117,11 @@ def dropout(checks, kind):
             draw = word >> (16 * (column % 4)) & 0xFFFF
             kept[row, column] = 0 if draw < threshold else 1
     checks.near(f"dropout {kind}", y, x.double() * kept)
+    before = torch.randn(n, width).to(dtype)
+    y = before.clone()
+    kernel = checks.kernel(f"drop_elements_t_{kind} added")
+    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
+    checks.near(f"dropout {kind}, added", y, before.double() + x.double() * kept)
 
 
 def losses(checks, kind, vector):
@@ -181,10 +195,10 @@ def tiles(borders, n, rows=64):
 
 
 def attention(checks, form, dtype, heads):
-    [suffix, c, causal] = form
+    [suffix, c, causal, *rest] = form
     [h, g] = heads
     borders, n = [0, 70, 75, 140], 150
-    described = f"heads of {c}{', causal' if causal else ''}"
+    described = f"heads of {c}{', causal' if causal else ''}{''.join(rest)}"
     qkv = (torch.randn(n, h + 2 * g, c) * 1.5).to(dtype)
     dy = torch.randn(n, h, c).to(dtype)
     leaf = qkv.double().requires_grad_()
@@ -227,6 +241,7 @@ def main():
     torch.manual_seed(17)
     checks = Checks(sys.argv[1])
     for kind, vector in [("f32", 4), ("bf16", 8)]:
+        embedding(checks, kind)
         rms_norm(checks, kind)
         rope(checks, kind, vector)
         swiglu(checks, kind, vector)
@@ -237,7 +252,9 @@ def main():
             attention(checks, (f"_t_{kind}_n_4", c, causal), TYPES[kind], [4, 2])
     adamw(checks)
     for c, causal in [(64, True), (128, True), (64, False)]:
-        attention(checks, ("_on_cores_t_bf16_n_8", c, causal), torch.bfloat16, [4, 2])
+        for walked in [64, 32]:
+            form = ("_on_cores_t_bf16_n_8", c, causal, f", {walked} rows")
+            attention(checks, form, torch.bfloat16, [4, 2])
     if checks.waiting:
         sys.exit(f"check.py: nothing runs {', '.join(sorted(checks.waiting))}")
     print(f"{len(checks.files)} kernels agree")

@@ -7,7 +7,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include <memory>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <type_traits>
 #include <vector>
 
 #define __global__
@@ -38,53 +41,159 @@ static std::vector<ucontext_t> contexts;
 static std::vector<char> finished;
 static std::function<void()> body;
 
-static void wait_for_block() { swapcontext(&contexts[threadIdx.x], &scheduler); }
+/// The running thread of the block, and how many there are.
+static unsigned current, block_threads;
+
+static void let_others_run() { swapcontext(&contexts[current], &scheduler); }
+
+/// What a thread waits at: the block's next barrier, or one of its warp.
+enum class Wait { nothing, block, warp };
+static std::vector<Wait> waiting;
+
+static void wait_for_block() {
+    waiting[current] = Wait::block;
+    let_others_run();
+}
 
 static void run_thread() {
     body();
-    finished[threadIdx.x] = 1;
+    finished[current] = 1;
+}
+
+/// What a thread has given its warp, and what the warp's threads had given at its barrier.
+struct Lane {
+    unsigned long long own, given[32];
+    unsigned active;
+};
+static std::vector<Lane> lanes;
+
+/// Lets the threads of a warp go on that wait for one another, if there are some.
+static bool release_warp(unsigned first, unsigned end) {
+    unsigned active = 0;
+    for (unsigned i = first; i < end; i++)
+        if (!finished[i] && waiting[i] == Wait::warp) active |= 1u << (i - first);
+    for (unsigned i = first; i < end; i++) {
+        if (!(active >> (i - first) & 1)) continue;
+        waiting[i] = Wait::nothing;
+        lanes[i].active = active;
+        for (unsigned j = first; j < end; j++) lanes[i].given[j - first] = lanes[j].own;
+    }
+    return active != 0;
+}
+
+/// Gives a value to the warp and waits for the others'.
+template <class T> static void share(T value) {
+    static_assert(sizeof(T) <= 8);
+    lanes[current].own = 0;
+    std::memcpy(&lanes[current].own, &value, sizeof(T));
+    waiting[current] = Wait::warp;
+    let_others_run();
+}
+
+/// What a lane has given; a lane that is not there gives what was asked with.
+template <class T> static T given(unsigned lane, T otherwise) {
+    if (lane < 32 && lanes[current].active >> lane & 1)
+        std::memcpy(&otherwise, &lanes[current].given[lane], sizeof(T));
+    return otherwise;
+}
+
+/// Upper half of a product of two numbers of 32 bits.
+static unsigned __umulhi(unsigned a, unsigned b) {
+    return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
+
+/// `atom.add.f32`: one thread runs at a time.
+static float add_at(const float *place, float value) {
+    const float before = *place;
+    *const_cast<float *>(place) = before + value;
+    return before;
+}
+
+static unsigned __activemask() { return ~0u; }
+static void __syncwarp() { share(0); }
+template <class T> static T __shfl_sync(unsigned, T value, unsigned lane) {
+    share(value);
+    return given(lane, value);
+}
+template <class T> static T __shfl_xor_sync(unsigned, T value, unsigned mask) {
+    share(value);
+    return given(current % 32 ^ mask, value);
+}
+template <class T> static T __shfl_up_sync(unsigned, T value, unsigned delta) {
+    share(value);
+    return given(current % 32 - delta, value);
+}
+template <class T> static T __shfl_down_sync(unsigned, T value, unsigned delta) {
+    share(value);
+    return given(current % 32 + delta, value);
+}
+static unsigned __ballot_sync(unsigned, bool value) {
+    share(static_cast<unsigned>(value));
+    unsigned votes = 0;
+    for (unsigned lane = 0; lane < 32; lane++) votes |= given(lane, 0u) << lane;
+    return votes;
+}
+static bool __any_sync(unsigned, bool value) { return __ballot_sync(0, value) != 0; }
+static bool __all_sync(unsigned, bool value) {
+    const unsigned votes = __ballot_sync(0, value);
+    return votes == lanes[current].active;
 }
 
 struct Launch {
-    unsigned blocks_x, blocks_y, threads, shared_bytes, descending;
+    unsigned blocks[3], threads[3], shared_bytes, descending;
 };
 
 /// Runs every thread of every block. False if some threads of a block end while others wait.
+///
+/// A thread runs until it waits. A warp goes on once none of its threads runs to a barrier of the
+/// warp any more; the block, once none of its threads does.
 static bool launch(const Launch &launch, std::function<void()> thread) {
-    constexpr size_t stack_bytes = 4 << 20;
+    constexpr size_t stack_bytes = 1 << 20;
+    const unsigned threads = launch.threads[0] * launch.threads[1] * launch.threads[2];
     body = std::move(thread);
-    gridDim = {launch.blocks_x, launch.blocks_y, 1};
-    blockDim = {launch.threads, 1, 1};
-    contexts.resize(launch.threads);
-    finished.resize(launch.threads);
+    gridDim = {launch.blocks[0], launch.blocks[1], launch.blocks[2]};
+    blockDim = {launch.threads[0], launch.threads[1], launch.threads[2]};
+    block_threads = threads;
+    contexts.resize(threads);
+    finished.resize(threads);
+    waiting.resize(threads);
+    lanes.resize(threads);
     // Pages of a stack are taken when a thread first writes them.
-    const size_t bytes = stack_bytes * launch.threads;
+    const size_t bytes = stack_bytes * threads;
     char *stacks = static_cast<char *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     const size_t shared_bytes = (launch.shared_bytes + 128) / 128 * 128;
     shared_memory = static_cast<char *>(std::aligned_alloc(128, shared_bytes));
     bool converged = true;
-    for (unsigned block = 0; block < launch.blocks_x * launch.blocks_y; block++) {
-        blockIdx = {block % launch.blocks_x, block / launch.blocks_x, 0};
+    const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+    for (unsigned block = 0; block < blocks && converged; block++) {
+        blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / gridDim.x / gridDim.y};
         // What is read before it is written is NaN.
         std::memset(shared_memory, 0xff, shared_bytes);
-        for (unsigned i = 0; i < launch.threads; i++) {
+        for (unsigned i = 0; i < threads; i++) {
             finished[i] = 0;
+            waiting[i] = Wait::nothing;
             getcontext(&contexts[i]);
             contexts[i].uc_stack.ss_sp = stacks + stack_bytes * i;
             contexts[i].uc_stack.ss_size = stack_bytes;
             contexts[i].uc_link = &scheduler;
             makecontext(&contexts[i], run_thread, 0);
         }
-        for (unsigned ended = 0; converged && ended < launch.threads;) {
-            ended = 0;
-            for (unsigned i = 0; i < launch.threads; i++) {
-                const unsigned thread = launch.descending ? launch.threads - 1 - i : i;
-                threadIdx = {thread, 0, 0};
-                if (!finished[thread]) swapcontext(&scheduler, &contexts[thread]);
-                ended += finished[thread];
+        for (unsigned ended = 0; converged && ended < threads;) {
+            for (unsigned i = 0; i < threads; i++) {
+                current = launch.descending ? threads - 1 - i : i;
+                threadIdx = {current % blockDim.x, current / blockDim.x % blockDim.y,
+                             current / blockDim.x / blockDim.y};
+                if (!finished[current] && waiting[current] == Wait::nothing)
+                    swapcontext(&scheduler, &contexts[current]);
             }
-            converged = ended == 0 || ended == launch.threads;
+            bool warps_wait = false;
+            for (unsigned first = 0; first < threads; first += 32)
+                warps_wait |= release_warp(first, std::min(first + 32, threads));
+            if (warps_wait) continue;
+            ended = 0;
+            for (unsigned i = 0; i < threads; i++) ended += finished[i], waiting[i] = Wait::nothing;
+            converged = ended == 0 || ended == threads;
         }
     }
     std::free(shared_memory);

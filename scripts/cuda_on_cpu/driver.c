@@ -1,16 +1,22 @@
 /*
  * A libcuda.so.1 that has no GPU: it answers as an H100, takes every kernel that the driver would
- * take, computes nothing, and gives zeros for memory.
+ * take, and gives zeros for memory.
  *
- * A program on it compiles its kernels, Burn's too, with the real NVRTC and launches them within the
- * limits that are checked here: blocks, threads, shared memory, pitches of copies, and the memory of
- * the device, FAKE_CUDA_GIB or 79.1 GiB. What is against them is refused and said. At its end a line
- * on the error output says how many kernels were loaded and launched, what was refused, and the most
- * memory that was held.
+ * A program on it compiles its kernels, Burn's too, and launches them within the limits that are
+ * checked here: blocks, threads, shared memory, pitches of copies, and the memory of the device,
+ * FAKE_CUDA_GIB or 79.1 GiB. What is against them is refused and said. At its end a line on the error
+ * output says how many kernels were loaded and launched, what was refused, and the most memory that
+ * was held; with FAKE_CUDA_NAMES=1, a line for each kernel's name says how often it was launched.
  *
- *   gcc -O1 -shared -fPIC -o libcuda.so.1 driver.c
+ * With the real NVRTC, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
+ * library for the CPU and computes what it says. Work of a stream is done as late as can be: when the
+ * program waits for it, or another stream waits for an event behind it. So whoever forgets to wait
+ * reads what was there before. FAKE_CUDA_WAITS=0 forgets what streams wait for, to show that it matters.
+ *
+ *   gcc -O1 -shared -fPIC -o libcuda.so.1 driver.c -ldl
  */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,12 +51,6 @@ static size_t n_blocks, room;
 __attribute__((constructor)) static void start(void) {
     const char *gib = getenv("FAKE_CUDA_GIB");
     limit = (size_t)((gib ? atof(gib) : 79.1) * ((size_t)1 << 30));
-}
-
-__attribute__((destructor)) static void finish(void) {
-    if (modules > 0)
-        fprintf(stderr, "fake CUDA: %ld kernels, %ld launches, %ld refused, %.2f GiB of memory at most\n", modules, launches,
-                refused, (double)most / ((size_t)1 << 30));
 }
 
 static Result refuse(const char *what, size_t number) {
@@ -93,24 +93,154 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
     return OK;
 }
 
-/* Contexts, streams and events: everything is done as soon as it is asked for. */
+/* Contexts. */
 
 Result cuDevicePrimaryCtxRetain(Object *context, int device) { *context = (Object)1; return OK; }
 Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
 Result cuCtxSetCurrent(Object context) { return OK; }
 Result cuCtxGetCurrent(Object *context) { *context = (Object)1; return OK; }
-Result cuCtxSynchronize(void) { return OK; }
 Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return OK; }
-Result cuStreamCreate(Object *stream, unsigned flags) { *stream = malloc(1); return OK; }
+
+/* Streams: work that waits for whoever needs it. */
+
+typedef void (*Work)(void *job);
+
+struct Task {
+    Work run;
+    void *job;
+    struct Event *event; /* To wait for, where there is no work. */
+    struct Task *next;
+};
+struct Stream {
+    struct Task *first, *last;
+    long queued, done;
+    int is_running;
+    struct Stream *next;
+};
+/* The place in a stream up to which it stands for. */
+struct Event {
+    struct Stream *stream;
+    long place;
+};
+
+static pthread_mutex_t queue_lock;
+static struct Stream *streams;
+static int forgets_waits;
+
+__attribute__((constructor)) static void start_queues(void) {
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&queue_lock, &kind);
+    const char *waits = getenv("FAKE_CUDA_WAITS");
+    forgets_waits = waits && !strcmp(waits, "0");
+}
+
+static void catch_up(struct Stream *stream, long place) {
+    pthread_mutex_lock(&queue_lock);
+    while (stream->done < place && stream->first && !stream->is_running) {
+        struct Task *task = stream->first;
+        stream->first = task->next;
+        if (!stream->first)
+            stream->last = NULL;
+        stream->is_running = 1;
+        if (task->event) {
+            catch_up(task->event->stream, task->event->place);
+            free(task->event);
+        } else {
+            task->run(task->job);
+        }
+        stream->is_running = 0;
+        stream->done++;
+        free(task);
+    }
+    pthread_mutex_unlock(&queue_lock);
+}
+
+static void append(struct Stream *stream, struct Task task) {
+    pthread_mutex_lock(&queue_lock);
+    struct Task *last = malloc(sizeof *last);
+    *last = task;
+    last->next = NULL;
+    if (stream->last)
+        stream->last->next = last;
+    else
+        stream->first = last;
+    stream->last = last;
+    stream->queued++;
+    pthread_mutex_unlock(&queue_lock);
+}
+
+/* For libraries beside this one, too: whether a stream was made here; work on it. */
+int fake_cuda_is_stream(Object stream) {
+    int found = 0;
+    pthread_mutex_lock(&queue_lock);
+    for (struct Stream *known = streams; known; known = known->next)
+        found |= known == stream;
+    pthread_mutex_unlock(&queue_lock);
+    return found;
+}
+
+void fake_cuda_enqueue(Object stream, Work run, void *job) {
+    if (!stream) { /* The stream of the device, which waits for all others. */
+        run(job);
+        return;
+    }
+    append(stream, (struct Task){run, job});
+}
+
+static void catch_up_all(void) {
+    pthread_mutex_lock(&queue_lock);
+    for (struct Stream *stream = streams; stream; stream = stream->next)
+        catch_up(stream, stream->queued);
+    pthread_mutex_unlock(&queue_lock);
+}
+
+Result cuCtxSynchronize(void) { catch_up_all(); return OK; }
+
+Result cuStreamCreate(Object *stream, unsigned flags) {
+    struct Stream *made = calloc(1, sizeof *made);
+    pthread_mutex_lock(&queue_lock);
+    made->next = streams;
+    streams = made;
+    pthread_mutex_unlock(&queue_lock);
+    *stream = made;
+    return OK;
+}
 Result cuStreamCreateWithPriority(Object *stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
-Result cuStreamSynchronize(Object stream) { return OK; }
-Result cuStreamQuery(Object stream) { return OK; }
-Result cuStreamWaitEvent(Object stream, Object event, unsigned flags) { return OK; }
-Result cuStreamDestroy_v2(Object stream) { free(stream); return OK; }
-Result cuEventCreate(Object *event, unsigned flags) { *event = malloc(1); return OK; }
-Result cuEventRecord(Object event, Object stream) { return OK; }
-Result cuEventSynchronize(Object event) { return OK; }
-Result cuEventQuery(Object event) { return OK; }
+Result cuStreamSynchronize(Object stream) {
+    if (stream)
+        catch_up(stream, ((struct Stream *)stream)->queued);
+    else
+        catch_up_all();
+    return OK;
+}
+Result cuStreamQuery(Object stream) { return cuStreamSynchronize(stream); }
+Result cuStreamDestroy_v2(Object stream) { return cuStreamSynchronize(stream); }
+
+Result cuEventCreate(Object *event, unsigned flags) { *event = calloc(1, sizeof(struct Event)); return OK; }
+Result cuEventRecord(Object event, Object stream) {
+    struct Stream *of = stream;
+    if (of)
+        *(struct Event *)event = (struct Event){of, of->queued};
+    return OK;
+}
+Result cuEventSynchronize(Object event) {
+    struct Event *of = event;
+    if (of->stream)
+        catch_up(of->stream, of->place);
+    return OK;
+}
+Result cuEventQuery(Object event) { return cuEventSynchronize(event); }
+Result cuStreamWaitEvent(Object stream, Object event, unsigned flags) {
+    const struct Event *of = event;
+    if (!of->stream || !stream || forgets_waits)
+        return OK;
+    struct Event *place = malloc(sizeof *place);
+    *place = *of;
+    append(stream, (struct Task){NULL, NULL, place});
+    return OK;
+}
 Result cuEventElapsedTime(float *milliseconds, Object start, Object end) { *milliseconds = 1; return OK; }
 Result cuEventElapsedTime_v2(float *milliseconds, Object start, Object end) { *milliseconds = 1; return OK; }
 Result cuEventDestroy_v2(Object event) { free(event); return OK; }
@@ -141,6 +271,7 @@ static Result give(Address *address, size_t bytes) {
 }
 
 static Result take(Address address) {
+    catch_up_all();
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_blocks; i++)
         if (blocks[i].first == address) {
@@ -151,6 +282,16 @@ static Result take(Address address) {
         }
     pthread_mutex_unlock(&lock);
     return OK;
+}
+
+/* For libraries beside this one: whether bytes lie in one block. */
+int fake_cuda_holds(Address first, size_t bytes) {
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_blocks && !found; i++)
+        found = first >= blocks[i].first && first + bytes <= blocks[i].first + blocks[i].bytes;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 Result cuMemAlloc_v2(Address *address, size_t bytes) { return give(address, bytes); }
@@ -165,25 +306,48 @@ Result cuMemAllocHost_v2(Object *first, size_t bytes) {
 Result cuMemHostAlloc(Object *first, size_t bytes, unsigned flags) { return cuMemAllocHost_v2(first, bytes); }
 Result cuMemFreeHost(Object first) { free(first); return OK; }
 
-static Result copy(void *to, const void *from, size_t bytes) {
-    if (bytes < DROPPED)
-        memcpy(to, from, bytes);
+/* A copy or a filling; what comes from the host is read when it is asked for, as pageable memory is. */
+struct Copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+    char host[];
+};
+
+static void run_copy(void *job) {
+    const struct Copy *copy = job;
+    if (copy->from)
+        memcpy(copy->to, copy->from, copy->bytes);
+    else
+        memset(copy->to, copy->value, copy->bytes);
+    free(job);
+}
+
+static Result copy(Object stream, void *to, const void *from, size_t bytes, int is_of_host) {
+    struct Copy *copy = malloc(sizeof *copy + (is_of_host ? bytes : 0));
+    *copy = (struct Copy){to, is_of_host ? copy->host : from, bytes};
+    if (is_of_host)
+        memcpy(copy->host, from, bytes);
+    fake_cuda_enqueue(stream, run_copy, copy);
     return OK;
 }
 
 Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Object stream) {
-    return copy((void *)(uintptr_t)to, from, bytes);
+    return bytes < DROPPED ? copy(stream, (void *)(uintptr_t)to, from, bytes, 1) : OK;
 }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Object stream) {
-    return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    return bytes < DROPPED ? copy(stream, (void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, 0) : OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Object stream) {
-    memcpy(to, (void *)(uintptr_t)from, bytes);
-    return OK;
+    return copy(stream, to, (void *)(uintptr_t)from, bytes, 0);
 }
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Object stream) {
-    if (value || bytes < DROPPED)
-        memset((void *)(uintptr_t)to, value, bytes);
+    if (!value && bytes >= DROPPED)
+        return OK;
+    struct Copy *copy = malloc(sizeof *copy);
+    *copy = (struct Copy){(void *)(uintptr_t)to, NULL, bytes, value};
+    fake_cuda_enqueue(stream, run_copy, copy);
     return OK;
 }
 
@@ -208,22 +372,57 @@ static char *row_of(const struct End *end, size_t row) {
 }
 
 Result cuMemcpy2DAsync_v2(const struct Copy2D *job, Object stream) {
+    enum { HOST = 1 };
     if (job->width > job->from.pitch || job->width > job->to.pitch)
         return refuse("a row of a copy is longer than its pitch", job->width);
-    if (job->width * job->height < DROPPED || job->to.type == 1)
+    if (job->width * job->height < DROPPED || job->to.type == HOST)
         for (size_t row = 0; row < job->height; row++)
-            memcpy(row_of(&job->to, row), row_of(&job->from, row), job->width);
+            copy(stream, row_of(&job->to, row), row_of(&job->from, row), job->width, job->from.type == HOST);
     return OK;
 }
 
-/* Kernels. A module is the shared memory that its one kernel has asked for. */
+/* Kernels. */
+
+struct Launch {
+    unsigned blocks[3], threads[3], shared_bytes, descending;
+};
+struct Kernel {
+    int shared_bytes; /* That it has asked for. */
+    long launches;
+    char name[256];
+    void *library;
+    int (*run)(void **arguments, const struct Launch *launch);
+    const unsigned *sizes; /* Of its arguments, in bytes, behind their number. */
+    struct Kernel *next;
+};
+static struct Kernel *kernels;
 
 Result cuModuleLoadData(Object *module, const void *image) {
-    __atomic_add_fetch(&modules, 1, __ATOMIC_RELAXED);
-    *module = calloc(1, sizeof(int));
+    struct Kernel *kernel = calloc(1, sizeof *kernel);
+    /* What nvrtc.c gives for a text is the path of a library behind this mark. */
+    static const char mark[] = "library for the CPU: ";
+    if (!strncmp(image, mark, sizeof mark - 1)) {
+        kernel->library = dlopen((const char *)image + sizeof mark - 1, RTLD_NOW | RTLD_LOCAL);
+        if (!kernel->library) {
+            fprintf(stderr, "fake CUDA: %s\n", dlerror());
+            return refuse("a kernel that cannot be opened", 0);
+        }
+        kernel->run = (int (*)(void **, const struct Launch *))dlsym(kernel->library, "run");
+        kernel->sizes = dlsym(kernel->library, "argument_sizes");
+    }
+    pthread_mutex_lock(&lock);
+    modules++;
+    kernel->next = kernels;
+    kernels = kernel;
+    pthread_mutex_unlock(&lock);
+    *module = kernel;
     return OK;
 }
-Result cuModuleGetFunction(Object *kernel, Object module, const char *name) { *kernel = module; return OK; }
+Result cuModuleGetFunction(Object *kernel, Object module, const char *name) {
+    snprintf(((struct Kernel *)module)->name, sizeof ((struct Kernel *)module)->name, "%s", name);
+    *kernel = module;
+    return OK;
+}
 Result cuModuleUnload(Object module) { return OK; }
 
 Result cuFuncSetAttribute(Object kernel, int attribute, int value) {
@@ -232,13 +431,32 @@ Result cuFuncSetAttribute(Object kernel, int attribute, int value) {
         return OK;
     if (value > MOST_SHARED_MEMORY)
         return refuse("bytes of shared memory that a kernel asks for", value);
-    *(int *)kernel = value;
+    ((struct Kernel *)kernel)->shared_bytes = value;
     return OK;
 }
 
-Result cuLaunchKernel(Object kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+/* A launch with its arguments as they were. */
+struct Job {
+    const struct Kernel *kernel;
+    struct Launch launch;
+    void **arguments;
+};
+
+static void run_kernel(void *of) {
+    struct Job *job = of;
+    if (!job->kernel->run(job->arguments, &job->launch))
+        refuse("a kernel of which some threads end while others wait", 0);
+    for (unsigned i = 0; i < job->kernel->sizes[0]; i++)
+        free(job->arguments[i]);
+    free(job->arguments);
+    free(job);
+}
+
+Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                       unsigned block_z, unsigned shared, Object stream, void **arguments, void **extra) {
+    struct Kernel *kernel = of;
     __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
     size_t threads = (size_t)block_x * block_y * block_z;
     if (!grid_x || !grid_y || !grid_z || !threads)
         return refuse("a launch of nothing, with so many threads", threads);
@@ -246,8 +464,18 @@ Result cuLaunchKernel(Object kernel, unsigned grid_x, unsigned grid_y, unsigned 
         return refuse("threads of a block", threads);
     if (grid_x > INT32_MAX || grid_y > GRID_YZ || grid_z > GRID_YZ)
         return refuse("blocks along y or z", grid_y > grid_z ? grid_y : grid_z);
-    if (shared > SHARED_MEMORY && (int)shared > *(int *)kernel)
+    if (shared > SHARED_MEMORY && (int)shared > kernel->shared_bytes)
         return refuse("bytes of shared memory that were not asked for", shared);
+    if (!kernel->run)
+        return OK;
+    struct Job *job = malloc(sizeof *job);
+    *job = (struct Job){kernel, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0}};
+    job->arguments = calloc(kernel->sizes[0], sizeof *job->arguments);
+    for (unsigned i = 0; i < kernel->sizes[0]; i++) {
+        job->arguments[i] = aligned_alloc(64, (kernel->sizes[1 + i] + 63) / 64 * 64);
+        memcpy(job->arguments[i], arguments[i], kernel->sizes[1 + i]);
+    }
+    fake_cuda_enqueue(stream, run_kernel, job);
     return OK;
 }
 
@@ -256,3 +484,12 @@ Result cuGetErrorName(int error, const char **text) {
     return OK;
 }
 Result cuGetErrorString(int error, const char **text) { return cuGetErrorName(error, text); }
+
+__attribute__((destructor)) static void finish(void) {
+    if (getenv("FAKE_CUDA_NAMES"))
+        for (struct Kernel *kernel = kernels; kernel; kernel = kernel->next)
+            fprintf(stderr, "fake CUDA: %ld launches of %s\n", kernel->launches, kernel->name);
+    if (modules > 0)
+        fprintf(stderr, "fake CUDA: %ld kernels, %ld launches, %ld refused, %.2f GiB of memory at most\n", modules, launches,
+                refused, (double)most / ((size_t)1 << 30));
+}

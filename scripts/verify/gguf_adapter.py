@@ -18,7 +18,11 @@ import numpy
 from safetensors import safe_open
 
 PREFIX = "base_model.model."
-ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2}
+# Of model types that have another name in GGUF.
+IN_GGUF = {"mistral": "llama", "olmo3": "olmo2", "gemma3_text": "gemma3", "ministral3": "mistral3"}
+ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+# Those whose models convert_hf_to_gguf.py converts by subclasses of LlamaModel, which permutes rows.
+PERMUTED = {"llama", "granite", "smollm3", "mistral3"}
 # Relative error of one rounding to each format, with room for the product in f32.
 ROUNDING = {"F32": 2.0**-23, "F16": 2.0**-11 * 1.001, "BF16": 2.0**-8 * 1.001}
 # Below the normal numbers of f16 the error is absolute.
@@ -35,7 +39,8 @@ def read_base(path: Path) -> tuple:
         return ARCHITECTURES[arch], n_q, n_kv, fields[f"{arch}.block_count"].contents()
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     n_q = config["num_attention_heads"]
-    return ARCHITECTURES[config["model_type"]], n_q, config.get("num_key_value_heads") or n_q, config["num_hidden_layers"]
+    model_type = config["model_type"]
+    return ARCHITECTURES[IN_GGUF.get(model_type, model_type)], n_q, config.get("num_key_value_heads") or n_q, config["num_hidden_layers"]
 
 
 def read_peft(directory: Path) -> tuple:
@@ -115,7 +120,7 @@ def compare(peft: Path, adapter: Path, base: Path) -> list:
             differences.append(f"{module}: factors are {found} and must be {shapes}")
             continue
         rounding, tiny = ROUNDING[halves[0].tensor_type.name], F16_TINY if halves[0].tensor_type.name == "F16" else 0.0
-        if arch == gguf.MODEL_ARCH.LLAMA and module.endswith((".q_proj", ".k_proj")):
+        if gguf.MODEL_ARCH_NAMES[arch] in PERMUTED and module.endswith((".q_proj", ".k_proj")):
             b = permuted(b, n_q if module.endswith(".q_proj") else n_kv)
         ours_a, ours_b = (values_of(half) for half in halves)
         exact = halves[0].tensor_type.name == "F32"

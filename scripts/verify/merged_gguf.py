@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
 """Has llama.cpp go on with prompts greedily, by a merged GGUF model, and compares its texts with those tooltune generated.
 
-Model and cache are in f32, and prompts are texts, so that llama.cpp's own tokenizer reads them. A text may differ only from a token
-on whose logit leads the second best one by less than what two f32 implementations differ by: such a token is a tie.
+The numbers of the file are written as a GGUF in f32 first, since llama.cpp multiplies numbers of fewer bits by activations that it
+rounds to as many, which is another function; its cache is in f32 too. Then both sides compute the same function in f32. Prompts are
+texts, so that llama.cpp's own tokenizer reads them. A text may differ only from a token on whose logit leads the second best one by
+less than what two f32 implementations differ by: such a token is a tie. With `--logits` every logit of the checkpoint is compared,
+which is for a file in f32: a merge rounds. The same file as it is, with llama.cpp's own choices, is counted beside it and decides
+nothing. `--record` writes the result into a Markdown file.
 """
 
 import argparse
+import datetime
+import hashlib
 import json
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -15,8 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 # In place of the directory of this file, whose name would hide the package of that name.
 sys.path[0] = str(ROOT / "scripts")
 
-from llama_cpp_greedy import same_text
+import numpy
+
+from dequantised_gguf import write_dequantised
+from llama_cpp_greedy import BOUND, same_text
 from llama_cpp_model import EXACT, LlamaCppModel, versions
+from logits_file import read_prompts
+from verification_section import record
+
+# Of the largest logit, where that is more than `BOUND`: a merge computes W + sBA where the checkpoint computes W and sBA one after
+# the other, as in `tooltune verify --against merged`.
+MERGE_SHARE = 2e-5
 
 
 def read_texts(path: Path) -> list:
@@ -28,36 +44,75 @@ def read_texts(path: Path) -> list:
     return rows
 
 
+def written(model: LlamaCppModel, rows: list) -> tuple:
+    """How many texts are the same, end in a tie, or are others; and what is wrong, as lines."""
+    counts, wrong = {"same": 0, "tie": 0, "other": 0}, []
+    for row in rows:
+        ids = model.ids(row["prompt"].encode())
+        if len(ids) != row["n_prompt_tokens"]:
+            counts["other"] += 1
+            wrong.append(f"{row['id']}: llama.cpp reads the prompt as {len(ids)} tokens, we as {row['n_prompt_tokens']}")
+            continue
+        model.clear()
+        logits = model.logits([(token, position, 0, position == len(ids) - 1) for position, token in enumerate(ids)])[-1].copy()
+        verdict, text = same_text(model, logits, len(ids), row)
+        counts[verdict] += 1
+        if verdict == "other":
+            wrong.append(f"{row['id']}: llama.cpp writes {text!r}, we {row['text']!r}")
+    return counts, wrong
+
+
+def compared(model: LlamaCppModel, path: Path, prompts: list) -> tuple:
+    """A line on the logits, and what is wrong, as lines."""
+    differences = [float(numpy.abs(model.all_logits(ids) - ours).max()) for ids, ours in prompts]
+    # NaN if one is: Python's max would pass over it.
+    worst = float(numpy.max(differences))
+    limit = max(BOUND, MERGE_SHARE * max(float(numpy.abs(ours).max()) for _, ours in prompts))
+    line = f"{path}: the largest difference of a logit is {worst:.2e}, the limit {limit:.1e}, in {len(prompts)} prompts"
+    return line, [] if worst <= limit else [line]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to gguf --merged --dtype f32` wrote")
-    parser.add_argument("texts", type=Path, help="what `tooltune generate RUN --output FILE` wrote, in f32 and greedily")
+    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to gguf --merged` wrote")
+    parser.add_argument("texts", type=Path, help="what `tooltune generate MODEL --output FILE` wrote, in f32 and greedily")
+    parser.add_argument("--logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--record", type=Path, help="Markdown file whose section on a file of this name is to be replaced")
     arguments = parser.parse_args()
     for path in (arguments.model, arguments.texts):
         if not path.is_file():
             raise SystemExit(f"{path}: no such file")
     rows = read_texts(arguments.texts)
-    n_ctx = max(row["n_prompt_tokens"] + row["n_tokens"] for row in rows) + 8
-    counts = {"same": 0, "tie": 0, "other": 0}
-    n_wrong = 0
-    with closing(LlamaCppModel(arguments.model, n_ctx=n_ctx, threads=arguments.threads, context=EXACT)) as model:
-        for row in rows:
-            ids = model.ids(row["prompt"].encode())
-            if len(ids) != row["n_prompt_tokens"]:
-                print(f"{row['id']}: llama.cpp reads the prompt as {len(ids)} tokens, we as {row['n_prompt_tokens']}", file=sys.stderr)
-                n_wrong += 1
-                continue
-            model.clear()
-            logits = model.logits([(token, position, 0, position == len(ids) - 1) for position, token in enumerate(ids)])[-1].copy()
-            verdict, text = same_text(model, logits, len(ids), row)
-            counts[verdict] += 1
-            if verdict == "other":
-                print(f"{row['id']}: llama.cpp writes {text!r}, we {row['text']!r}", file=sys.stderr)
-                n_wrong += 1
-    print(f"{versions()}")
-    print(f"{arguments.model}: of {len(rows)} texts {counts['same']} are the same, {counts['tie']} differ after a tie, {n_wrong} are wrong")
-    return 1 if n_wrong else 0
+    prompts = read_prompts(arguments.logits) if arguments.logits else []
+    n_ctx = max([row["n_prompt_tokens"] + row["n_tokens"] for row in rows] + [len(ids) for ids, _ in prompts]) + 8
+    settings = {"n_ctx": n_ctx, "threads": arguments.threads}
+    lines, wrong = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        exact = Path(folder) / "f32.gguf"
+        write_dequantised(arguments.model, exact, "f32")
+        with closing(LlamaCppModel(exact, context=EXACT, **settings)) as model:
+            if prompts:
+                line, wrong = compared(model, arguments.model, prompts)
+                lines.append(line)
+            counts, others = written(model, rows)
+    wrong += others
+    lines.append(
+        f"{arguments.model}: of {len(rows)} texts {counts['same']} are the same, {counts['tie']} differ after a tie, {counts['other']} are wrong"
+    )
+    with closing(LlamaCppModel(arguments.model, **settings)) as model:
+        served, _ = written(model, rows)
+    lines.append(f"{arguments.model} as it is, by llama.cpp's own choices: {served['same']} of {len(rows)} texts are the same")
+    digest = hashlib.sha256(arguments.model.read_bytes()).hexdigest()[:16]
+    lines.append(f"(sha256 {digest}, {datetime.date.today().isoformat()}; {versions()})")
+    print("\n".join(lines))
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if arguments.record and not wrong:
+        script = f"scripts/verify/merged-gguf {arguments.model.name}"
+        title = f"The whole model `{arguments.model.name}` in llama.cpp"
+        record(arguments.record, script, title, "\n".join(f"- {line}" for line in lines))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -8,3 +8,4 @@ mod peft;
 mod retriever;
 mod retriever_kinds;
 mod smollm2;
+mod starting;

@@ -49,6 +49,10 @@ pub(crate) enum Quantity {
     StepNorm,
     /// Adapters after twenty steps with PEFT's: relative difference.
     TrainedAdapter,
+    /// Products of the factors that PiSSA begins with, and their squares, with PEFT's: relative difference.
+    PrincipalFactors,
+    /// What a sketch leaves of a weight beside what its singular values leave: relative difference.
+    SketchedFactors,
     /// How far each parameter moved in five steps with PyTorch's: relative difference of norms.
     ParameterChange,
     /// An operation or its gradients with its reference: relative difference.
@@ -58,7 +62,7 @@ pub(crate) enum Quantity {
     SteepAttention,
 }
 
-const ALL: [Quantity; 18] = [
+const ALL: [Quantity; 20] = [
     Quantity::Logits,
     Quantity::Embedding,
     Quantity::Gradient,
@@ -74,6 +78,8 @@ const ALL: [Quantity; 18] = [
     Quantity::MeanLossShare,
     Quantity::StepNorm,
     Quantity::TrainedAdapter,
+    Quantity::PrincipalFactors,
+    Quantity::SketchedFactors,
     Quantity::ParameterChange,
     Quantity::Operation,
     Quantity::SteepAttention,
@@ -110,6 +116,13 @@ impl Quantity {
             Self::MeanLossShare => [1e-5, 2e-3, 1e-2, 1e-2],
             Self::StepNorm => [1e-3, 2e-2, 1e-1, 1e-1],
             Self::TrainedAdapter => [1e-3, 5e-2, 2e-1, 2e-1],
+            // PEFT decomposes in f32: singular vectors are off by its rounding, 1e-7 of the largest
+            // value, over the distance of two values, which is some hundredth of it. Both sides
+            // decompose f32 weights in every type.
+            Self::PrincipalFactors => [2e-4; 4],
+            // A sketch is as near as its iterations make it; 200 of them separate any two values of a
+            // random matrix that differ by a few percent, and equal ones leave the same.
+            Self::SketchedFactors => [1e-2; 4],
             // Adam moves a parameter by the sign of its gradient at first, however small that is.
             Self::ParameterChange => [1e-2, 2e-1, 4e-1, 4e-1],
             // Over a few thousand terms another order costs some 1e-6 of the norm in f32, so this

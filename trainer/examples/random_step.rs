@@ -22,14 +22,14 @@ use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
-use tooltune::models::decoder::{Block, BranchNormWeights};
+use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
 use tooltune::models::linear_attention::{LinearAttention, LinearShape};
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
-use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
+use tooltune::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
@@ -112,6 +112,7 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
+        magnitudes: Magnitudes::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
     let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
@@ -236,6 +237,7 @@ impl RandomWeights {
             blocks: (0..shape.num_hidden_layers).map(block).collect(),
             norm: norm(),
             lm_head,
+            trained: TrainedTables::default(),
         }
     }
 }

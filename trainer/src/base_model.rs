@@ -14,6 +14,7 @@ use tooltune_rows::text::{
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::lora::{Adapters, take_out};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -137,6 +138,30 @@ impl BaseModel {
             &self.files.weights,
             compute_dtype,
             device,
+        )?)
+    }
+
+    /// The same without what `adapters` have taken out of them, where they began with PiSSA.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::decoder`].
+    pub fn decoder_beside(
+        &self,
+        adapters: &Adapters,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+    ) -> Result<Decoder, Error> {
+        let Some(initial) = &adapters.initial else {
+            return self.decoder(compute_dtype, device);
+        };
+        let slots = &adapters.slots;
+        Ok(load::load_changed(
+            &self.config,
+            &self.files.weights,
+            compute_dtype,
+            device,
+            &|name, weight| take_out(slots, initial, name, weight),
         )?)
     }
 }

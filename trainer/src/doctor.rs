@@ -274,15 +274,17 @@ fn cuda(device: Device) -> Vec<Finding> {
     findings
 }
 
-/// Whether cuBLASLt is there, which nothing calls.
+/// Whether cuBLASLt is there, which multiplies faster than what NVRTC compiles.
 #[cfg(feature = "cuda")]
 fn matrix_products() -> Option<Finding> {
     let path = tooltune_kernels::gpu::Library::CublasLt.find();
     Some(match path {
-        Some(path) => Finding::good("cuBLASLt", format!("{}; not called", path.display())),
+        Some(path) => Finding::good("cuBLASLt", path.display().to_string()),
         None => Finding::note(
             "cuBLASLt",
-            "libcublasLt.so cannot be loaded; nothing calls it: NVRTC compiles all products"
+            "libcublasLt.so cannot be loaded; NVRTC compiles the matrix products, which are then \
+             slower: install the Python package nvidia-cublas or a CUDA toolkit, and set \
+             LD_LIBRARY_PATH to its folder"
                 .to_owned(),
         ),
     })

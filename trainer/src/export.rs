@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{
-    Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules,
-    save_adapter_beside, with_named_targets, write_gguf_adapter,
+    Adapter, Consumer, GgufBase, PeftConfig, Scalings, TargetModules, compatibility, load_adapter,
+    neutral, peft_rules, save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{
     GgufMergeOptions, MergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged, save_merged_gguf,
@@ -324,10 +324,7 @@ pub fn export_merged_gguf(
     let adapter = learned_adapter(checkpoint)?;
     let scalings = peft_rules(&adapter)?;
     let prompts = PromptFiles::read(checkpoint)?;
-    let vocabulary = match &base.files.tokenizer {
-        TokenizerSource::Json(_) if !base.files.is_gguf() => Some(vocabulary_of(base)?),
-        _ => None,
-    };
+    let vocabulary = missing_vocabulary(base)?;
     let options = GgufMergeOptions {
         dtype,
         chat_template: prompts.chat_template.as_deref(),
@@ -351,6 +348,41 @@ pub fn export_merged_gguf(
             save_ollama(output, &base.path, &adapter, &scalings, &folder)?;
             Ok(modelfile.lacks_template)
         }
+    }
+}
+
+/// Writes `base` alone as the GGUF file `output`, its matrices in `dtype`: what llama.cpp loads adapters
+/// beside.
+///
+/// # Errors
+///
+/// As [`export_merged_gguf`].
+pub fn export_base_gguf(base: &BaseModel, dtype: GgufDtype, output: &Path) -> Result<(), Error> {
+    let nothing = Adapter {
+        config: PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())),
+        tensors: BTreeMap::new(),
+    };
+    let vocabulary = missing_vocabulary(base)?;
+    let options = GgufMergeOptions {
+        dtype,
+        chat_template: None,
+        vocabulary: vocabulary.as_ref(),
+    };
+    let path = &base.path;
+    Ok(save_merged_gguf(
+        output,
+        path,
+        &nothing,
+        &Scalings::new(),
+        &options,
+    )?)
+}
+
+/// The vocabulary for a GGUF file, where the base is none and does not hold it already.
+fn missing_vocabulary(base: &BaseModel) -> Result<Option<GgufVocabulary>, Error> {
+    match &base.files.tokenizer {
+        TokenizerSource::Json(_) if !base.files.is_gguf() => vocabulary_of(base).map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -429,13 +461,36 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    if learned {
+    if learned && !is_as_it_began(&adapter) {
         Ok(adapter)
     } else {
         Err(Error::Usage(format!(
-            "{}: every lora_B is zero, so the adapter changes nothing: it is the beginning of the \
-             run, and no later checkpoint was better; export another one, as with --checkpoint last",
+            "{}: the products of its factors are zero, so the adapter changes nothing: it is the \
+             beginning of the run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
         )))
     }
+}
+
+/// Whether the halves of all factors undo each other: a checkpoint of PiSSA that has learned nothing.
+/// Whole weights beside factors say nothing of it: they learn together or not at all.
+fn is_as_it_began(adapter: &Adapter) -> bool {
+    let is_factor = |name: &str| name.contains(".lora_");
+    let mut factors = adapter.tensors.iter().filter(|(name, _)| is_factor(name));
+    factors.all(|(name, tensor)| {
+        let [rows, columns] = tensor.shape[..] else {
+            return false;
+        };
+        let values = &tensor.values;
+        if name.ends_with(".lora_B.weight") {
+            let undone = |row: &[f32]| {
+                let (now, before) = row.split_at(columns / 2);
+                now.iter().zip(before).all(|(now, before)| *now == -before)
+            };
+            columns % 2 == 0 && columns > 0 && values.chunks(columns).all(undone)
+        } else {
+            let (now, before) = values.split_at(values.len() / 2);
+            rows % 2 == 0 && now == before
+        }
+    })
 }

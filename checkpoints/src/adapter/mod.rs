@@ -23,7 +23,8 @@ pub use consumers::{
 };
 pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
 pub use named_targets::with_named_targets;
-pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};
+use peft_config::SAVED_WEIGHTS;
+pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules, saved_weight};
 pub use scaling::{ModuleScaling, Scalings, neutral};
 pub(crate) use scaling::{Pair, scaled_pairs};
 
@@ -39,6 +40,8 @@ const TENSORS_FILE: &str = "adapter_model.safetensors";
 const KEY_PREFIX: &str = "base_model.model.";
 const A_SUFFIX: &str = ".lora_A.weight";
 const B_SUFFIX: &str = ".lora_B.weight";
+/// Has no `.weight` in PEFT's files.
+const MAGNITUDE_SUFFIX: &str = ".lora_magnitude_vector";
 
 /// A LoRA adapter in host memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +49,8 @@ pub struct Adapter {
     /// Rank, scale and targets.
     pub config: PeftConfig,
     /// By place in the model: `<module>.lora_A.weight` is `[r, in]`, `<module>.lora_B.weight`
-    /// `[out, r]`.
+    /// `[out, r]`, with DoRA `<module>.lora_magnitude_vector` `[out]`; the weights of
+    /// `modules_to_save` under their own names.
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
@@ -103,6 +107,7 @@ pub fn write_adapter_files(
     let tensors_path = dir.join(TENSORS_FILE);
     let config_path = dir.join(CONFIG_FILE);
     check_pairs(&tensors_path, &adapter.tensors)?;
+    check_kinds(&tensors_path, &adapter.config, &adapter.tensors)?;
     let on_disk: BTreeMap<String, &HostTensor> = adapter
         .tensors
         .iter()
@@ -121,8 +126,8 @@ pub fn write_adapter_files(
 /// # Errors
 ///
 /// - a file is absent, truncated or malformed
-/// - the config asks for what is not supported (another `peft_type`, DoRA, a bias,
-///   `modules_to_save`, …); the error names the field
+/// - the config asks for what is not supported (another `peft_type`, a bias, a module in
+///   `modules_to_save` that is neither head nor embedding, …); the error names the field
 /// - a tensor is no LoRA factor, lacks its other half, or the two do not share a rank
 /// - a value is NaN or infinite
 pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
@@ -143,6 +148,7 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
         tensors.insert(name.to_owned(), tensor);
     }
     check_pairs(&path, &tensors)?;
+    check_kinds(&path, &config, &tensors)?;
     Ok(Adapter { config, tensors })
 }
 
@@ -192,13 +198,20 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
         ));
     }
     for (name, tensor) in tensors {
+        if SAVED_WEIGHTS.contains(&name.as_str()) && tensor.shape.len() == 2 {
+            continue;
+        }
+        if let Some(module) = name.strip_suffix(MAGNITUDE_SUFFIX) {
+            check_magnitudes(path, module, tensor, tensors)?;
+            continue;
+        }
         let (other, rank_dim, other_dim) = if let Some(module) = name.strip_suffix(A_SUFFIX) {
             (format!("{module}{B_SUFFIX}"), 0, 1)
         } else if let Some(module) = name.strip_suffix(B_SUFFIX) {
             (format!("{module}{A_SUFFIX}"), 1, 0)
         } else {
-            let fix = "only lora_A.weight and lora_B.weight of linear layers are; train without \
-                        DoRA, modules_to_save and embedding targets";
+            let fix = "only lora_A.weight, lora_B.weight and lora_magnitude_vector of linear layers \
+                        are, and whole weights of the head and the embedding; train without others";
             return Err(unsupported(format!("tensor {name}"), fix));
         };
         let Some(half) = tensors.get(&other) else {
@@ -218,6 +231,101 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Checks that the magnitudes of a module are as many as the rows of its B.
+fn check_magnitudes(
+    path: &Path,
+    module: &str,
+    magnitudes: &HostTensor,
+    tensors: &BTreeMap<String, HostTensor>,
+) -> Result<(), CheckpointError> {
+    let b_name = format!("{module}{B_SUFFIX}");
+    let Some(b) = tensors.get(&b_name) else {
+        return Err(CheckpointError::UnknownTensor {
+            path: path.to_owned(),
+            tensor: b_name,
+            hint: format!(
+                ", whose outputs {module}{MAGNITUDE_SUFFIX} is of; save the adapter again"
+            ),
+        });
+    };
+    if b.shape.first() != magnitudes.shape.first() || magnitudes.shape.len() != 1 {
+        let problem = format!(
+            "shape {:?} does not fit {b_name} {:?}",
+            magnitudes.shape, b.shape
+        );
+        let name = format!("{module}{MAGNITUDE_SUFFIX}");
+        return Err(CheckpointError::malformed(path, name, problem));
+    }
+    Ok(())
+}
+
+/// Checks that there are magnitudes where the config has DoRA and nowhere else, and of
+/// `modules_to_save` each weight and no other.
+fn check_kinds(
+    path: &Path,
+    config: &PeftConfig,
+    tensors: &BTreeMap<String, HostTensor>,
+) -> Result<(), CheckpointError> {
+    let disagree = |tensor: String, problem: &str| {
+        Err(CheckpointError::malformed(path, tensor, problem.to_owned()))
+    };
+    for name in tensors.keys() {
+        if let Some(module) = name.strip_suffix(A_SUFFIX) {
+            let magnitudes = format!("{module}{MAGNITUDE_SUFFIX}");
+            match (config.use_dora, tensors.contains_key(&magnitudes)) {
+                (true, false) => {
+                    return disagree(magnitudes, "is missing, and use_dora of the config is true");
+                }
+                (false, true) => {
+                    return disagree(magnitudes, "is there, and use_dora of the config is false");
+                }
+                _ => {}
+            }
+        }
+    }
+    let saved: Vec<&str> = config.saved_modules().filter_map(saved_weight).collect();
+    for weight in SAVED_WEIGHTS {
+        match (saved.contains(&weight), tensors.contains_key(weight)) {
+            (true, false) => {
+                return disagree(
+                    weight.to_owned(),
+                    "is missing, and modules_to_save names it",
+                );
+            }
+            (false, true) => {
+                return Err(CheckpointError::Unsupported {
+                    path: path.to_owned(),
+                    feature: format!("{weight} without its module in modules_to_save"),
+                    fix: "PEFT saves embedding and head as they are beside an adapter \
+                          (save_embedding_layers), also where the vocabulary was resized: save the \
+                          adapter again with save_embedding_layers=False, or name in modules_to_save \
+                          what was trained",
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Adapter {
+    /// The whole weights of the head and the embedding that it has, by their names in the model.
+    pub fn saved_weights(&self) -> impl Iterator<Item = (&'static str, &HostTensor)> {
+        let weights = SAVED_WEIGHTS.into_iter();
+        weights.filter_map(|name| Some((name, self.tensors.get(name)?)))
+    }
+
+    /// What it is beside plain low-rank factors, in words; `None` of plain LoRA.
+    pub(crate) fn beside_factors(&self) -> Option<&'static str> {
+        let saves = self.saved_weights().next().is_some();
+        match (self.config.use_dora, saves) {
+            (true, _) => Some("DoRA (use_dora)"),
+            (false, true) => Some("a whole weight (modules_to_save)"),
+            (false, false) => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -56,16 +56,18 @@ pub struct PeftConfig {
     /// Which linear layers carry factors.
     #[serde(default)]
     pub target_modules: Option<TargetModules>,
-    #[serde(skip_deserializing)]
-    modules_to_save: Option<Vec<String>>,
+    /// Modules whose whole weight is trained and saved: the head and the embedding are known here.
+    #[serde(default)]
+    pub modules_to_save: Option<Vec<String>>,
     /// How the factors began.
     #[serde(default)]
     pub init_lora_weights: InitLoraWeights,
     /// Scale by `lora_alpha / √r`.
     #[serde(default)]
     pub use_rslora: bool,
-    #[serde(skip_deserializing)]
-    use_dora: bool,
+    /// DoRA: each output of an adapted layer has a magnitude beside its direction.
+    #[serde(default)]
+    pub use_dora: bool,
     /// Ranks that differ from `r`, by module name or regex; the first key that matches wins.
     #[serde(default)]
     pub rank_pattern: Patterns<usize>,
@@ -192,10 +194,8 @@ fn integer_if_whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok,
 }
 
 /// Keys, newer ones included, that change what an adapter computes when switched on.
-const REFUSED: [&str; 18] = [
-    "use_dora",
+const REFUSED: [&str; 16] = [
     "fan_in_fan_out",
-    "modules_to_save",
     "layer_replication",
     "megatron_config",
     "loftq_config",
@@ -267,6 +267,12 @@ impl PeftConfig {
         plain
     }
 
+    /// The entries of `modules_to_save`.
+    pub(crate) fn saved_modules(&self) -> impl Iterator<Item = &str> {
+        let modules = self.modules_to_save.iter().flatten();
+        modules.map(String::as_str)
+    }
+
     /// Reads and checks `adapter_config.json`.
     ///
     /// # Errors
@@ -298,10 +304,34 @@ impl PeftConfig {
             let problem = format!("the value of {pattern:?} must be finite in f32");
             return Err(CheckpointError::field(path, "alpha_pattern", problem));
         }
+        if let Some(module) = config
+            .saved_modules()
+            .find(|name| saved_weight(name).is_none())
+        {
+            return Err(CheckpointError::Unsupported {
+                path: path.to_owned(),
+                feature: format!("modules_to_save \"{module}\""),
+                fix: "lm_head and embed_tokens are; train without other modules",
+            });
+        }
         config.unrecognised = unrecognised(&fields);
         Ok(config)
     }
 }
+
+/// Where the weight of an entry of `modules_to_save` lies in the model; `None` of what is not trained
+/// as a whole here.
+pub fn saved_weight(module: &str) -> Option<&'static str> {
+    let [head, embedding] = SAVED_WEIGHTS;
+    match module {
+        "lm_head" => Some(head),
+        "embed_tokens" | "model.embed_tokens" => Some(embedding),
+        _ => None,
+    }
+}
+
+/// The weights that are saved whole.
+pub(super) const SAVED_WEIGHTS: [&str; 2] = ["lm_head.weight", "model.embed_tokens.weight"];
 
 fn is_on(value: &Value) -> bool {
     match value {

@@ -9,7 +9,10 @@ use std::path::Path;
 
 use super::check_pairs;
 use super::consumers::PeftRules;
-use super::{A_SUFFIX, Adapter, B_SUFFIX, PeftConfig, TENSORS_FILE, TargetModules};
+use super::{
+    A_SUFFIX, Adapter, B_SUFFIX, MAGNITUDE_SUFFIX, PeftConfig, SAVED_WEIGHTS, TENSORS_FILE,
+    TargetModules,
+};
 use crate::error::CheckpointError;
 use crate::weights::HostTensor;
 
@@ -33,6 +36,8 @@ pub(crate) struct Pair<'a> {
     pub(crate) a: &'a HostTensor,
     /// `[out, rank]`.
     pub(crate) b: &'a HostTensor,
+    /// `[out]`, with DoRA.
+    pub(crate) magnitudes: Option<&'a HostTensor>,
 }
 
 impl Pair<'_> {
@@ -67,7 +72,13 @@ pub(crate) fn pairs(
                 });
             }
         }
-        pairs.push(Pair { module, a, b });
+        let magnitudes = tensors.get(&format!("{module}{MAGNITUDE_SUFFIX}"));
+        pairs.push(Pair {
+            module,
+            a,
+            b,
+            magnitudes,
+        });
     }
     Ok(pairs)
 }
@@ -133,6 +144,14 @@ pub fn neutral(
         folded.insert(a_name, with_rows(pair.a, rank));
         let b = with_columns(&times(pair.b, *scaling), rank);
         folded.insert(b_name, b);
+        if let Some(magnitudes) = pair.magnitudes {
+            let name = format!("{}{MAGNITUDE_SUFFIX}", pair.module);
+            folded.insert(name, magnitudes.clone());
+        }
+    }
+    for name in SAVED_WEIGHTS {
+        let weight = tensors.get(name).cloned();
+        folded.extend(weight.map(|weight| (name.to_owned(), weight)));
     }
     let mut config = config.without_variants();
     config.r = rank;

@@ -194,14 +194,13 @@ fn a_config_with_the_least_that_peft_needs_loads() {
 #[test]
 fn what_cannot_be_honoured_is_refused_by_name() {
     for (fields, part) in [
-        (json!({"use_dora": true}), "use_dora true is not supported"),
         (
             json!({"bias": "lora_only"}),
             "bias \"lora_only\" is not supported",
         ),
         (
-            json!({"modules_to_save": ["lm_head"]}),
-            "modules_to_save [\"lm_head\"]",
+            json!({"modules_to_save": ["lm_head", "norm"]}),
+            "modules_to_save \"norm\"",
         ),
         (json!({"fan_in_fan_out": true}), "fan_in_fan_out true"),
         (json!({"lora_bias": true}), "lora_bias true"),
@@ -252,6 +251,58 @@ fn tensors_that_are_no_pairs_of_factors_are_errors() {
             .to_string();
         assert!(error.contains(part), "no \"{part}\" in: {error}");
         assert!(error.contains(TENSORS_FILE), "{error}");
+    }
+}
+
+#[test]
+fn magnitudes_and_whole_weights_are_those_that_the_config_says() {
+    let module = "model.layers.0.self_attn.q_proj";
+    let magnitudes = |n: usize| (format!("{module}.lora_magnitude_vector"), factor(&[n], 0.5));
+    let head = || ("lm_head.weight".to_owned(), factor(&[9, 8], 0.5));
+    let dora = |is_on: bool| PeftConfig {
+        use_dora: is_on,
+        ..adapter().config
+    };
+    let saving = |modules: &[&str]| PeftConfig {
+        modules_to_save: Some(modules.iter().map(|&module| module.to_owned()).collect()),
+        ..adapter().config
+    };
+    let written = |config: PeftConfig, more: &[(String, HostTensor)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut adapter = Adapter {
+            config,
+            ..adapter()
+        };
+        adapter.tensors.extend(more.iter().cloned());
+        let prompts = PromptFiles::default();
+        write_adapter_files(dir.path(), &adapter, FloatDtype::F32, &prompts)?;
+        Ok::<_, CheckpointError>((load_adapter(dir.path())? == adapter, dir))
+    };
+    for (config, more) in [
+        (dora(true), magnitudes(6)),
+        (saving(&["lm_head"]), head()),
+        (saving(&["lm_head", "lm_head"]), head()),
+    ] {
+        assert!(written(config, &[more]).unwrap().0);
+    }
+    for (config, more, part) in [
+        (dora(true), vec![], "lora_magnitude_vector: is missing"),
+        (
+            dora(false),
+            vec![magnitudes(6)],
+            "lora_magnitude_vector: is there",
+        ),
+        (dora(true), vec![magnitudes(5)], "shape [5] does not fit"),
+        (saving(&["lm_head"]), vec![], "lm_head.weight: is missing"),
+        (
+            saving(&["embed_tokens"]),
+            vec![head()],
+            "without its module",
+        ),
+        (dora(false), vec![head()], "save_embedding_layers=False"),
+    ] {
+        let error = written(config, &more).unwrap_err().to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
     }
 }
 

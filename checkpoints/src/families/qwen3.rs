@@ -19,7 +19,7 @@ pub const QWEN3: Family = Family {
         layers: LayerRules::FromLayer,
         ..LIKE_LLAMA
     },
-    auto_tokenizer: AutoTokenizer::Always("Qwen2Tokenizer"),
+    auto_tokenizer: AutoTokenizer::Named,
     gguf: GgufRules {
         architecture: "qwen3",
         head_rows: HeadRows::AsIs,

@@ -1,4 +1,4 @@
-//! `W + scaling · B·A` in place.
+//! `W + scaling · B·A` in place, with DoRA in rows of given lengths.
 
 use rayon::prelude::*;
 
@@ -9,17 +9,19 @@ use crate::weights::HostTensor;
 /// `[out, rank]`, which the caller has checked.
 ///
 /// A row of the product is summed before it is added, so that the weight's own magnitude costs
-/// it no digits.
+/// it no digits. With magnitudes each row then takes the length that they give it, as PEFT merges DoRA.
 pub(super) fn add(weight: &mut HostTensor, pair: &Pair<'_>, scaling: f64) {
     let (rank, n_in) = (pair.rank(), pair.a.shape[1]);
     if rank == 0 || n_in == 0 {
         return;
     }
     let scaling = scaling as f32;
+    let magnitude = |row: usize| Some(pair.magnitudes?.values[row]);
     let rows = weight.values.par_chunks_mut(n_in);
-    rows.zip(pair.b.values.par_chunks(rank)).for_each_init(
+    let rows = rows.zip(pair.b.values.par_chunks(rank)).enumerate();
+    rows.for_each_init(
         || vec![0.0_f32; n_in],
-        |product, (row, factors)| {
+        |product, (index, (row, factors))| {
             product.fill(0.0);
             for (factor, a_row) in factors.iter().zip(pair.a.values.chunks(n_in)) {
                 for (sum, a) in product.iter_mut().zip(a_row) {
@@ -28,6 +30,11 @@ pub(super) fn add(weight: &mut HostTensor, pair: &Pair<'_>, scaling: f64) {
             }
             for (value, change) in row.iter_mut().zip(product) {
                 *value += scaling * *change;
+            }
+            if let Some(magnitude) = magnitude(index) {
+                let squares = row.iter().map(|x| f64::from(*x) * f64::from(*x));
+                let gain = (f64::from(magnitude) / squares.sum::<f64>().sqrt()) as f32;
+                row.iter_mut().for_each(|value| *value *= gain);
             }
         },
     );

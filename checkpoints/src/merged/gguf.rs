@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::gguf_config::Config;
-use super::{by_weight, delta};
+use super::{by_weight, delta, replaced};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
 use crate::atomic::{create_in_parts, write_directory, write_file};
 use crate::error::CheckpointError;
@@ -68,6 +68,7 @@ pub fn save_merged_gguf(
         base: gguf_base,
         stored: stored.as_ref(),
         by_weight,
+        replaced: replaced(&files, adapter)?,
     };
     let (mut header, tensors) = match &stored {
         Some(stored) => of_gguf(stored, &model, options)?,
@@ -137,6 +138,8 @@ struct Model<'a> {
     /// The base, where it is a GGUF file.
     stored: Option<&'a GgufFile>,
     by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
+    /// Whole weights of the adapter, whose rows llama.cpp has in the same order.
+    replaced: BTreeMap<&'static str, &'a HostTensor>,
 }
 
 /// One tensor to come.
@@ -151,6 +154,9 @@ struct Planned {
 impl Model<'_> {
     /// The values of a tensor with their rows as llama.cpp has them.
     fn values(&self, path: &Path, planned: &Planned) -> Result<HostTensor, CheckpointError> {
+        if let Some(weight) = self.replaced.get(planned.name.as_str()) {
+            return Ok((*weight).clone());
+        }
         let mut tensor = match (&planned.values, self.stored) {
             (Some(values), _) => HostTensor {
                 shape: planned.new.shape().to_vec(),
@@ -171,7 +177,16 @@ impl Model<'_> {
                 shape: pair.b.shape.clone(),
                 values: order.apply(pair.b.values.clone(), &pair.b.shape),
             };
-            delta::add(&mut tensor, &Pair { b: &b, ..*pair }, *scaling);
+            let magnitudes = pair.magnitudes.map(|magnitudes| HostTensor {
+                shape: magnitudes.shape.clone(),
+                values: order.apply(magnitudes.values.clone(), &magnitudes.shape),
+            });
+            let pair = Pair {
+                b: &b,
+                magnitudes: magnitudes.as_ref(),
+                ..*pair
+            };
+            delta::add(&mut tensor, &pair, *scaling);
         }
         Ok(tensor)
     }

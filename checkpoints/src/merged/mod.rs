@@ -25,7 +25,9 @@ use crate::atomic::write_directory;
 use crate::error::CheckpointError;
 use crate::model_files::ModelFiles;
 use crate::prompt_files::PromptFiles;
-use crate::weights::{FloatDtype, INDEX, NewTensor, SINGLE, Weights, write_safetensors};
+use crate::weights::{
+    FloatDtype, HostTensor, INDEX, NewTensor, SINGLE, Weights, write_safetensors,
+};
 
 /// What can be chosen of a merged model.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +70,7 @@ impl Default for MergeOptions<'_> {
 /// - `dir` exists, a file cannot be written, or one of the base cannot be read
 /// - modules of the adapter that the base does not have, all listed, or an adapter of an output
 ///   layer that the base ties
-/// - factors of other shapes than the base's weight, or without their other half
+/// - factors or whole weights of other shapes than the base's, or factors without their other half
 /// - a sum that is NaN or infinite in the format it is written in; its name and element are told
 /// - a GGUF base without `tokenizer.json`, and none in `options`
 pub fn save_merged(
@@ -81,6 +83,7 @@ pub fn save_merged(
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
     let by_weight = by_weight(&files, &scaled)?;
+    let replaced = replaced(&files, adapter)?;
     let shards = shards(&files.weights, options)?;
     write_directory(dir, |staging| {
         companions::write(staging, base, &files, options)?;
@@ -88,6 +91,9 @@ pub fn save_merged(
         for shard in &shards {
             let path = staging.join(&shard.file);
             write_safetensors(&path, shard.tensors.clone(), |name| {
+                if let Some(weight) = replaced.get(name) {
+                    return Ok(Cow::Borrowed(*weight));
+                }
                 let mut weight = files.weights.read_f32(name)?;
                 if let Some((pair, scaling)) = by_weight.get(name) {
                     delta::add(&mut weight, pair, *scaling);
@@ -97,6 +103,26 @@ pub fn save_merged(
         }
         Ok(())
     })
+}
+
+/// Adds `scaling · B·A` to `weight`, `[out, in]`, all in f32, as a merged model does.
+///
+/// # Panics
+///
+/// If the shapes disagree: a bug of the caller.
+pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scaling: f64) {
+    let shape = [b.shape[0], a.shape[1]];
+    assert_eq!(
+        weight.shape, shape,
+        "the shape of a weight and of its factors"
+    );
+    let pair = Pair {
+        module: "",
+        a,
+        b,
+        magnitudes: None,
+    };
+    delta::add(weight, &pair, scaling);
 }
 
 /// The pair of each adapted weight by the name of that; every one has been checked.
@@ -109,6 +135,32 @@ fn by_weight<'a>(
     let by_weight = named.collect();
     check_modules(files, &by_weight)?;
     Ok(by_weight)
+}
+
+/// The weights that the adapter has whole, by name; every one fits the base.
+fn replaced<'a>(
+    files: &ModelFiles,
+    adapter: &'a Adapter,
+) -> Result<BTreeMap<&'static str, &'a HostTensor>, CheckpointError> {
+    let tied = files.config["tie_word_embeddings"] == true;
+    let (mut found, mut unmatched) = (BTreeMap::new(), Vec::new());
+    for (name, weight) in adapter.saved_weights() {
+        match files.weights.shape(name) {
+            Some(shape) if shape == weight.shape && !tied => {
+                found.insert(name, weight);
+            }
+            _ => unmatched.push(name.trim_end_matches(".weight").to_owned()),
+        }
+    }
+    if unmatched.is_empty() {
+        return Ok(found);
+    }
+    Err(CheckpointError::UnmatchedModules {
+        path: files.weights.origin().to_owned(),
+        modules: unmatched,
+        fix: "these weights of modules_to_save have another shape in this base, or it ties head and \
+              embedding; merge into the model that the adapter was trained on",
+    })
 }
 
 /// Checks that every adapted weight is there, is the base's own, and fits its factors.

@@ -440,6 +440,7 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
         pad_token_id: None,
         unk_token_id: None,
         add_bos: None,
+        adds_space: None,
     };
     let options = GgufMergeOptions {
         dtype: crate::weights::GgufDtype::Float(FloatDtype::BF16),

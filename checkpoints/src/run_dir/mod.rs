@@ -10,7 +10,7 @@ mod manifest;
 mod metrics_file;
 mod pointer;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 pub use metrics_file::{MetricsFile, MetricsMark};

@@ -86,6 +86,8 @@ fn drop_elements<T: Float>(
     state_high: u32,
     // In units of 1/65536.
     threshold: u32,
+    // Whether what is kept is added to `y`.
+    #[comptime] adds: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     let width = width as usize;
@@ -120,34 +122,59 @@ fn drop_elements<T: Float>(
             let column = group * GROUP + i;
             if column < width {
                 let value = x[row * width + column];
-                y[row * width + column] = select(draw < threshold, T::new(0.0), value);
+                let kept = select(draw < threshold, T::new(0.0), value);
+                if comptime!(adds) {
+                    let sum = f32::cast_from(y[row * width + column]) + f32::cast_from(kept);
+                    y[row * width + column] = T::cast_from(sum);
+                } else {
+                    y[row * width + column] = kept;
+                }
             }
         }
     }
 }
 
 /// `x`, `[n, in]`, with zeros where elements are dropped.
-fn kept(x: CubeTensor, Dropout { state, threshold }: Dropout) -> CubeTensor {
+pub(crate) fn kept(x: CubeTensor, dropout: Dropout) -> CubeTensor {
     let (x, [n, width]) = contiguous(x);
     let y = output(&x, [n, width], x.dtype);
+    launch(&x, &y, [n, width], dropout, false);
+    y
+}
+
+/// `y + kept(x)` in the place of `y`; both `[n, in]`, without holes and of one type.
+#[cfg(feature = "cuda")]
+pub(crate) fn add_kept(y: CubeTensor, x: CubeTensor, dropout: Dropout) -> CubeTensor {
+    let (x, dims) = contiguous(x);
+    launch(&x, &y, dims, dropout, true);
+    y
+}
+
+fn launch(
+    x: &CubeTensor,
+    y: &CubeTensor,
+    [n, width]: [usize; 2],
+    Dropout { state, threshold }: Dropout,
+    adds: bool,
+) {
     if n * width == 0 {
-        return y;
+        return;
     }
     let (count, dim) = units(&x.client, n * width.div_ceil(GROUP));
     drop_elements::launch(
         &x.client,
         count,
         dim,
-        argument(&x),
-        argument(&y),
+        argument(x),
+        argument(y),
         n as u32,
         width as u32,
         state as u32,
         (state >> 32) as u32,
         u32::from(threshold),
-        element(&y),
+        adds,
+        element(y),
     );
-    y
 }
 
 impl KeepElements for CubeBackend {
@@ -160,11 +187,13 @@ impl KeepElements for CubeBackend {
 pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [x, y] = [0; 2].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = drop_elements::create_dummy_kernel(
-            device, target, count, dim, x, y, 1, 1, 1, 1, 1, element,
-        );
-        texts.add("", dim, kernel);
+        for (adds, form) in [(false, ""), (true, "added")] {
+            let [x, y] = [0; 2].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = drop_elements::create_dummy_kernel(
+                device, target, count, dim, x, y, 1, 1, 1, 1, 1, adds, element,
+            );
+            texts.add(form, dim, kernel);
+        }
     }
 }

@@ -6,6 +6,8 @@
 
 pub(crate) mod packed;
 
+use std::sync::{Arc, OnceLock};
+
 use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 
 use crate::cpu::isa::has_pairs;
@@ -29,6 +31,7 @@ pub struct FrozenWeight {
     shape: [usize; 2],
     device: Device,
     storage: Storage,
+    row_squares: Arc<OnceLock<Vec<f32>>>,
 }
 
 /// Where the numbers are.
@@ -88,7 +91,19 @@ impl FrozenWeight {
             shape,
             device: device.clone(),
             storage,
+            row_squares: Arc::default(),
         }
+    }
+
+    /// The sum of squares of each row, computed once.
+    pub(crate) fn row_squares(&self) -> &[f32] {
+        self.row_squares.get_or_init(|| {
+            let values: Vec<f32> = self.to_tensor().into_data().iter::<f32>().collect();
+            let square = |x: &f32| f64::from(*x) * f64::from(*x);
+            let rows = values.chunks(self.shape[1].max(1));
+            rows.map(|row| row.iter().map(square).sum::<f64>() as f32)
+                .collect()
+        })
     }
 
     /// `[out, in]`.

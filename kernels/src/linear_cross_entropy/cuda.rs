@@ -3,6 +3,7 @@
 //! One cube a row reads the logits twice: once for the maximum and the sum of exponentials, which
 //! are kept together and corrected as the maximum grows, once to write the gradient.
 
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, Dispatch, backend_extension};
 use burn::tensor::Tensor;
@@ -143,9 +144,45 @@ pub(crate) trait LossOps: Backend {
         supervision: Supervision,
         gradient_scale: Option<f32>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// `x wᵀ`, `[m, v]`, of `x`, `[m, d]`, and the head, `[v, d]`.
+    #[fusion(meta = |x, head| {
+        let (m, v) = (x.shape[0], head.shape[0]);
+        burn::backend::fusion::custom::TensorSpec::new([m, v].into(), x.dtype)
+    })]
+    fn head_logits(x: FloatTensor<Self>, head: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `dy w`, `[m, d]`, of the gradient of logits, `[m, v]`, and the head.
+    #[fusion(meta = |dy, head| {
+        let (m, d) = (dy.shape[0], head.shape[1]);
+        burn::backend::fusion::custom::TensorSpec::new([m, d].into(), dy.dtype)
+    })]
+    fn head_gradient(dy: FloatTensor<Self>, head: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// `x w`, or `x wᵀ`, by cuBLASLt where it is there, else by Burn.
+fn product(x: CubeTensor, head: CubeTensor, transposed: bool) -> CubeTensor {
+    #[cfg(feature = "cuda")]
+    if let Some(y) = crate::cublaslt::product(&x, &head, transposed) {
+        return y;
+    }
+    let head = if transposed {
+        CubeBackend::float_transpose(head)
+    } else {
+        head
+    };
+    CubeBackend::float_matmul(x, head)
 }
 
 impl LossOps for CubeBackend {
+    fn head_logits(x: CubeTensor, head: CubeTensor) -> CubeTensor {
+        product(x, head, true)
+    }
+
+    fn head_gradient(dy: CubeTensor, head: CubeTensor) -> CubeTensor {
+        product(dy, head, false)
+    }
+
     fn losses_of_rows(
         logits: CubeTensor,
         supervision: Supervision,
@@ -180,11 +217,13 @@ pub(super) fn in_chunks(
     for start in (0..m).step_by(chunk_rows) {
         let part = supervision.part(start..(start + chunk_rows).min(m));
         let rows = hidden.clone().narrow(0, start, part.rows.len());
-        let logits = rows.matmul(head.clone().transpose());
-        let (losses, logits) = Dispatch::losses_of_rows(logits.into_dispatch(), part, scale);
+        let head = || head.clone().into_dispatch();
+        let logits = Dispatch::head_logits(rows.into_dispatch(), head());
+        let (losses, logits) = Dispatch::losses_of_rows(logits, part, scale);
         sums.push(Tensor::<1>::from_dispatch(losses));
         if scale.is_some() {
-            gradients.push(Tensor::<2>::from_dispatch(logits).matmul(head.clone()));
+            let gradient = Dispatch::head_gradient(logits, head());
+            gradients.push(Tensor::<2>::from_dispatch(gradient));
         }
     }
     let values = |losses: Tensor<1>| losses.into_data().iter::<f64>().sum::<f64>();

@@ -8,6 +8,7 @@ mod cpu;
 pub mod cuda;
 pub mod distilled;
 pub mod reference;
+pub mod trained;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
@@ -187,14 +188,8 @@ fn one_chunk(
     gradient_scale: f64,
 ) -> (f64, Tensor<2>) {
     let device = hidden.device();
-    let m = part.rows.len();
     let (loss, log_probabilities, targets) = chunk_loss(hidden, head, part);
-    let scales: Vec<f32> = part
-        .weights
-        .iter()
-        .map(|w| (f64::from(*w) * gradient_scale) as f32)
-        .collect();
-    let scales = Tensor::<2>::from_data(TensorData::new(scales, [m, 1]), &device);
+    let scales = scales_of(part, gradient_scale, &device);
     let d_logits = log_probabilities.exp().mul(scales.clone());
     let d_logits = d_logits.scatter(
         1,
@@ -203,6 +198,16 @@ fn one_chunk(
         burn::tensor::IndexingUpdateOp::Add,
     );
     (loss, d_logits.cast(head.dtype()).matmul(head.clone()))
+}
+
+/// What the gradients of the rows are multiplied with, `[m, 1]`.
+fn scales_of(part: &Supervision, gradient_scale: f64, device: &Device) -> Tensor<2> {
+    let scales = part.weights.iter();
+    let scales: Vec<f32> = scales
+        .map(|w| (f64::from(*w) * gradient_scale) as f32)
+        .collect();
+    let shape = [scales.len(), 1];
+    Tensor::from_data(TensorData::new(scales, shape), device)
 }
 
 /// Logits in f32, whatever the head's dtype.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::tensor::{Tensor, bf16};
 
 use super::cpu_factors::PackedFactors;
+use super::magnitudes::Magnitudes;
 use crate::cpu::packed::operand::Operand;
 
 /// The adapter of one map of a stack.
@@ -109,6 +110,8 @@ impl PartLayout {
 pub struct StackedAdapter {
     /// All of them, f32, as [`AdapterLayout`] says.
     pub factors: Tensor<1>,
+    /// With DoRA, of the outputs of the adapted maps.
+    pub magnitudes: Option<Magnitudes>,
     layout: Arc<AdapterLayout>,
     packed: PackedAdapter,
 }
@@ -154,18 +157,38 @@ impl StackedAdapter {
         assert_eq!(factors.dims(), [layout.len()], "elements of the factors");
         Self {
             factors,
+            magnitudes: None,
             layout,
             packed: PackedAdapter::default(),
         }
     }
 
-    /// The same values, `track`ed by autodiff.
+    /// The same factors with other magnitudes, or as plain LoRA.
     #[must_use]
-    pub fn map(&self, track: impl FnOnce(Tensor<1>) -> Tensor<1>) -> Self {
+    pub fn with_magnitudes(&self, magnitudes: Option<Magnitudes>) -> Self {
         Self {
-            factors: track(self.factors.clone()),
+            magnitudes,
             ..self.clone()
         }
+    }
+
+    /// The same values, `track`ed by autodiff.
+    #[must_use]
+    pub fn map(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
+        let magnitudes = self.magnitudes.as_ref();
+        Self {
+            factors: track(self.factors.clone()),
+            magnitudes: magnitudes.map(|magnitudes| magnitudes.map(&track)),
+            ..self.clone()
+        }
+    }
+
+    /// What is trained, in the order of the flat parameter buffer: factors, then magnitudes.
+    pub fn trained(&self) -> Vec<Tensor<1>> {
+        let magnitudes = self.magnitudes.iter().map(|m| m.values.clone());
+        std::iter::once(self.factors.clone())
+            .chain(magnitudes)
+            .collect()
     }
 
     /// Where the factors lie.

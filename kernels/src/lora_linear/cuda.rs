@@ -1,4 +1,5 @@
-//! Stacked adapted maps on a GPU, by Burn's matrix products and our dropout.
+//! Stacked adapted maps on a GPU: by cuBLASLt where it is there, else by Burn's matrix products and
+//! our dropout.
 //!
 //! With Fusion, products, casts and sums stay operations of Burn, which may run a bias, a residual
 //! and a cast in one kernel; only our own kernels are sealed.
@@ -13,7 +14,7 @@ use crate::maybe::Maybe;
 
 /// Both passes of a backend, in its own operations.
 macro_rules! in_operations_of {
-    ($backend:ty) => {
+    ($backend:ty, $forward:path, $backward:path) => {
         impl LinearOps for $backend {
             fn stacked_linear(
                 x: FloatTensor<Self>,
@@ -34,7 +35,7 @@ macro_rules! in_operations_of {
                 frozen: Frozen<Self>,
                 spec: Spec,
             ) -> (FloatTensor<Self>, Saved<Self>) {
-                composed::forward::<Self>(x, factors, residual, frozen, spec)
+                $forward(x, factors, residual, frozen, spec)
             }
 
             fn linear_backward(
@@ -42,12 +43,54 @@ macro_rules! in_operations_of {
                 dy: FloatTensor<Self>,
                 wants: Wants,
             ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-                composed::backward::<Self>(saved, dy, wants)
+                $backward(saved, dy, wants)
             }
         }
     };
 }
 
-in_operations_of!(CubeBackend);
+in_operations_of!(CubeBackend, forward, backward);
 #[cfg(feature = "fusion")]
-in_operations_of!(burn::backend::fusion::Fusion<CubeBackend>);
+in_operations_of!(
+    burn::backend::fusion::Fusion<CubeBackend>,
+    composed::forward,
+    composed::backward
+);
+
+fn forward(
+    x: FloatTensor<CubeBackend>,
+    factors: Option<FloatTensor<CubeBackend>>,
+    residual: Option<FloatTensor<CubeBackend>>,
+    frozen: Frozen<CubeBackend>,
+    spec: Spec,
+) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
+    #[cfg(feature = "cuda")]
+    if let Some((y, low)) =
+        super::cublaslt::forward(&x, factors.as_ref(), residual.as_ref(), &frozen, &spec)
+    {
+        let saved = Saved {
+            x,
+            low,
+            factors,
+            frozen,
+            spec,
+        };
+        return (y, saved);
+    }
+    composed::forward(x, factors, residual, frozen, spec)
+}
+
+fn backward(
+    saved: Saved<CubeBackend>,
+    dy: FloatTensor<CubeBackend>,
+    wants: Wants,
+) -> (
+    Option<FloatTensor<CubeBackend>>,
+    Option<FloatTensor<CubeBackend>>,
+) {
+    #[cfg(feature = "cuda")]
+    if let Some(gradients) = super::cublaslt::backward(&saved, &dy, wants) {
+        return gradients;
+    }
+    composed::backward(saved, dy, wants)
+}

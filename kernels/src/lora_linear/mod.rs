@@ -10,8 +10,11 @@ mod backend;
 mod composed;
 pub(crate) mod cpu;
 pub(crate) mod cpu_factors;
+#[cfg(feature = "cuda")]
+mod cublaslt;
 #[cfg(feature = "cube")]
 mod cuda;
+mod magnitudes;
 pub mod reference;
 
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
 use backend::{Frozen, LinearOps, Spec, TransformSpec};
+pub use magnitudes::Magnitudes;
 
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
@@ -74,7 +78,8 @@ pub struct LinearExtras {
 
 /// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`, with what is read for `x`.
 ///
-/// Weights and biases receive no gradient; `x`, the factors and the residual do.
+/// Weights and biases receive no gradient; `x`, the factors and the residual do. With
+/// [`Magnitudes`] the maps are DoRA's.
 ///
 /// # Shapes
 ///
@@ -90,6 +95,11 @@ pub struct LinearExtras {
 /// Hu et al. 2021, section 4.1; `peft/tuners/lora/layer.py`, `Linear.forward`, peft 0.21.
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -> Tensor<2> {
     assert_shapes(x.dims(), linear, &extras);
+    if let Some(adapter) = &linear.adapter
+        && let Some(magnitudes) = &adapter.magnitudes
+    {
+        return magnitudes::weighed_linear(x, linear, adapter, magnitudes, extras);
+    }
     let weight = linear.weight.storage();
     let read = match extras.transform {
         InputTransform::Normed { .. } => linear.weight.compute_dtype().dtype(),

@@ -9,17 +9,7 @@ use crate::swiglu::reference::swiglu;
 
 /// The contract is [`super::lora_linear`]'s.
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -> Tensor<2> {
-    let x = match &extras.transform {
-        InputTransform::Plain => x,
-        InputTransform::Normed { weight, eps } => {
-            let output = match x.dtype() {
-                DType::F64 => DType::F64,
-                _ => linear.weight.compute_dtype().dtype(),
-            };
-            rms_norm(x, weight.as_ref(), *eps, output)
-        }
-        InputTransform::Gated => swiglu(x),
-    };
+    let x = read(x, &extras.transform, linear);
     let output = x.dtype();
     let device = x.device();
     let dtype = arithmetic(output);
@@ -49,6 +39,21 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     match extras.residual {
         Some(residual) => y.add(residual),
         None => y.cast(output),
+    }
+}
+
+/// What the maps of `linear` read of `x`.
+pub(super) fn read(x: Tensor<2>, transform: &InputTransform, linear: &StackedLinear) -> Tensor<2> {
+    match transform {
+        InputTransform::Plain => x,
+        InputTransform::Normed { weight, eps } => {
+            let output = match x.dtype() {
+                DType::F64 => DType::F64,
+                _ => linear.weight.compute_dtype().dtype(),
+            };
+            rms_norm(x, weight.as_ref(), *eps, output)
+        }
+        InputTransform::Gated => swiglu(x),
     }
 }
 

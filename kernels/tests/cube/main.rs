@@ -1,4 +1,5 @@
-//! Every kernel for GPUs against the reference of its operation, on Vulkan's software device.
+//! Every kernel for GPUs against the reference of its operation, on Vulkan's software device, or by
+//! CUDA.
 
 mod attention;
 #[path = "../../../tests/support/bounds.rs"]

@@ -2,12 +2,29 @@
 //! be.
 
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::tensor::{Device, DeviceKind, Gradients, Tensor, TensorData};
+#[cfg(not(feature = "cuda"))]
+use burn::tensor::DeviceKind;
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
 use crate::bounds::Quantity;
+
+/// The device under test: a GPU by CUDA, or whatever Vulkan finds.
+pub(crate) fn device() -> Device {
+    #[cfg(feature = "cuda")]
+    return Device::cuda(0);
+    #[cfg(not(feature = "cuda"))]
+    Device::wgpu(DeviceKind::DefaultDevice)
+}
+
+fn cube_device() -> CubeDevice {
+    #[cfg(feature = "cuda")]
+    return CubeDevice::Cuda(Default::default());
+    #[cfg(not(feature = "cuda"))]
+    CubeDevice::Wgpu(Default::default())
+}
 
 /// Numbers in -1..1 that depend on the seed alone.
 #[derive(Debug)]
@@ -44,20 +61,19 @@ pub(crate) fn pair<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> (Tens
     let data = TensorData::new(values, shape);
     (
         Tensor::from_data(data.clone(), &Device::flex()),
-        CubeBackend::float_from_data(data, &CubeDevice::Wgpu(Default::default())),
+        CubeBackend::float_from_data(data, &cube_device()),
     )
 }
 
 /// Positions for the device.
 pub(crate) fn device_numbers(numbers: &[u32]) -> CubeTensor {
     let data = TensorData::new(numbers.to_vec(), [numbers.len()]);
-    CubeBackend::int_from_data(data, &CubeDevice::Wgpu(Default::default()))
+    CubeBackend::int_from_data(data, &cube_device())
 }
 
 /// The tensor on the device under test.
 pub(crate) fn on_device<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
-    x.clone()
-        .to_device(&Device::wgpu(DeviceKind::DefaultDevice))
+    x.clone().to_device(&device())
 }
 
 /// The tensor as a leaf under autodiff.

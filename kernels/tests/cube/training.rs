@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, DeviceKind, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::embedding::embedding;
@@ -18,10 +18,10 @@ use tooltune_kernels::{
 };
 
 use crate::bounds::Quantity;
-use crate::support::{Numbers, assert_near, leaf, values};
+use crate::support::{Numbers, assert_near, device, leaf, values};
 
 fn devices() -> [Device; 2] {
-    [Device::wgpu(DeviceKind::DefaultDevice), Device::flex()]
+    [device(), Device::flex()]
 }
 
 fn placed<const D: usize>(x: &Tensor<D>, device: &Device) -> Tensor<D> {
@@ -103,6 +103,42 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
             assert_near(&name, ours, expected);
         }
     }
+}
+
+/// Each thread has a stream of its own on a GPU: what reads another's buffers waits for them.
+#[test]
+fn what_another_thread_has_queued_is_waited_for() {
+    let mut numbers = Numbers::new(31);
+    let (n, inputs, outputs) = (4, 24, 16);
+    let part = AdapterPart {
+        rank: 3,
+        scaling: 1.5,
+    };
+    let layout = Arc::new(AdapterLayout::new(inputs, &[outputs], &[Some(part)]));
+    let (x, weight) = (
+        numbers.tensor([n, inputs]),
+        numbers.tensor([outputs, inputs]),
+    );
+    let factors = numbers.tensor([layout.len()]);
+    let [ours, expected] = devices().map(|device| {
+        let made = || {
+            let linear = StackedLinear {
+                weight: frozen(&weight, &device),
+                bias: None,
+                out_features: [outputs].into(),
+                // Still in the queue of that thread when it ends.
+                adapter: Some(StackedAdapter::new(
+                    placed(&factors, &device).mul_scalar(2.0),
+                    layout.clone(),
+                )),
+            };
+            (placed(&x, &device).mul_scalar(3.0), linear)
+        };
+        let made = std::thread::scope(|scope| scope.spawn(made).join());
+        let (x, linear) = made.expect("the other thread does not panic");
+        values(lora_linear(x, &linear, LinearExtras::default()))
+    });
+    assert_near("y", &ours, &expected);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod gated_delta;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;
+mod magnitudes;
 mod not_finite;
 #[path = "../../../tests/support/place.rs"]
 mod place;

@@ -33,7 +33,8 @@ pub struct ExportArgs {
     /// Folder to make, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
-    /// Write the base model with the adapter in its weights, for gguf; what ollama does in any case.
+    /// Write the base model with the adapter in its weights, for gguf; what ollama does in any case. Of a
+    /// model alone, or with --checkpoint base, it is the base, which adapters in gguf are loaded beside.
     #[arg(long)]
     pub merged: bool,
     /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
@@ -92,7 +93,7 @@ pub enum Reader {
     VllmRules,
     /// A GGUF adapter, as llama.cpp multiplies it.
     Gguf,
-    /// A folder of merged weights.
+    /// Merged weights, a folder or a GGUF file.
     Merged,
 }
 

@@ -14,8 +14,8 @@ use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
 use crate::export::{
-    GgufPlace, HandedOn, Scaling, compatibility_table, export_gguf, export_merged,
-    export_merged_gguf, export_peft,
+    GgufPlace, HandedOn, Scaling, compatibility_table, export_base_gguf, export_gguf,
+    export_merged, export_merged_gguf, export_peft,
 };
 use crate::lora::linear_layers;
 use crate::progress::Fetching;
@@ -27,9 +27,16 @@ const SHARD_GIGABYTES: f64 = 5.0;
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = args.model.config(&[])?;
-    let checkpoint = args.model.adapter(&config)?;
     refuse_unused(args)?;
     let base = || BaseModel::of(&config);
+    let is_whole_gguf = args.to == ExportFormat::Gguf && args.merged && !args.check;
+    if is_whole_gguf && args.model.checkpoint()? == "base" {
+        args.model.check_used(&config, &[BASE_MODEL])?;
+        let output = args.output.as_deref().unwrap_or(Path::new(""));
+        export_base_gguf(&base()?, gguf_dtype(args), output)?;
+        return done(&args.model.path, args, output);
+    }
+    let checkpoint = args.model.adapter(&config)?;
     if args.check {
         return say(&compatibility_table(&checkpoint, &base()?)?);
     }
@@ -115,7 +122,12 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             files::export(&config, &checkpoint, output, &device)?;
         }
     }
-    print_line(&format!("{} -> {}", checkpoint.display(), output.display()))?;
+    done(&checkpoint, args, output)
+}
+
+/// Says what was written of what, and uploads it where that is asked for.
+fn done(of: &Path, args: &ExportArgs, output: &Path) -> Result<(), Error> {
+    print_line(&format!("{} -> {}", of.display(), output.display()))?;
     match &args.push_to_hub {
         Some(repo) => push(repo, args.private, output),
         None => Ok(()),

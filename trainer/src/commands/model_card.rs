@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tooltune_checkpoints::PromptFiles;
-use tooltune_checkpoints::adapter::load_adapter;
+use tooltune_checkpoints::adapter::{PeftConfig, load_adapter};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::regular_file;
 use tooltune_suites::SuiteInfo;
@@ -63,12 +63,11 @@ pub(super) fn model_card(
         );
     }
     let adapter = load_adapter(checkpoint)?.config;
-    let (rank, alpha) = (adapter.r, adapter.lora_alpha);
     line(&mut text, "## What it is\n");
     line(&mut text, "| | |\n|---|---|");
     let step = checkpoint.file_name().unwrap_or_default().to_string_lossy();
     let rows = [
-        ("LoRA", format!("r {rank}, alpha {alpha}")),
+        ("LoRA", kind(config, &adapter)),
         ("checkpoint", step.into_owned()),
         (
             "made with",
@@ -113,6 +112,24 @@ pub(super) fn model_card(
     );
     how_to_ask(&mut text, checkpoint, named.unwrap_or(&path), handed)?;
     Ok(text)
+}
+
+/// What kind of LoRA it is, in words.
+fn kind(config: &Config, adapter: &PeftConfig) -> String {
+    let mut words = vec![format!("r {}, alpha {}", adapter.r, adapter.lora_alpha)];
+    if config.lora.principal_init().is_some() {
+        let rank = adapter.r / 2;
+        words.push(format!("PiSSA of rank {rank}, saved with twice the rank"));
+    }
+    if adapter.use_rslora {
+        words.push("rsLoRA".to_owned());
+    }
+    if adapter.use_dora {
+        words.push("DoRA".to_owned());
+    }
+    let whole = adapter.modules_to_save.iter().flatten();
+    words.extend(whole.map(|module| format!("the whole of {module}")));
+    words.join(", ")
 }
 
 /// The rows of a file of plain text, where it is still here.

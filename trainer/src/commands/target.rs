@@ -20,7 +20,7 @@ use crate::config::{Config, LoadedConfig, Names, Source, fetch_hint};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
-use crate::lora::{Adapters, adapter_slots};
+use crate::lora::{Adapters, adapter_slots, whole_weights};
 use crate::models::Decoder;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::settings;
@@ -490,12 +490,15 @@ pub(super) fn attach_adapter(
     device: &Device,
 ) -> Result<(), Error> {
     let slots = adapter_slots(&adapter.config, &decoder.config)?;
+    let whole = whole_weights(&adapter.config, &decoder.config, &slots)?;
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
         .flat_map(|slot| slot.tensors())
+        .chain(whole.iter().map(|weight| weight.tensor()))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(path, &expected)?;
-    Adapters::from_tensors(slots, &adapter.tensors, device).attach(decoder);
+    let adapters = Adapters::from_tensors(slots, &adapter.tensors, device);
+    adapters.with_whole(whole, &adapter.tensors).attach(decoder);
     Ok(())
 }

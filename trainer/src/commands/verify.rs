@@ -158,9 +158,9 @@ fn exported(
     base: &BaseModel,
     device: &Device,
 ) -> Result<(Decoder, bool), Error> {
+    let plain = PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new()));
     let as_adapter = |tensors: &BTreeMap<String, HostTensor>, scalings: &Scalings| {
-        let config = PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new()));
-        neutral(&config, tensors, scalings)
+        neutral(&plain, tensors, scalings)
     };
     let (adapter, is_rounded) = match reader {
         Reader::Merged => {
@@ -175,7 +175,12 @@ fn exported(
             let adapter = load_adapter(export)?;
             let is_rounded = has_16_bits(adapter.tensors.values());
             let scalings = peft_rules(&adapter)?;
-            (as_adapter(&adapter.tensors, &scalings)?, is_rounded)
+            // DoRA and whole weights are read as the config says.
+            let mut config = plain.clone();
+            config.use_dora = adapter.config.use_dora;
+            config.modules_to_save = adapter.config.modules_to_save.clone();
+            let neutral = neutral(&config, &adapter.tensors, &scalings)?;
+            (neutral, is_rounded)
         }
         Reader::VllmRules => {
             let adapter = load_adapter(export)?;

@@ -309,6 +309,31 @@ impl fmt::Display for Device {
     }
 }
 
+/// Where the principal singular values come from: `lora.init_weights`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrincipalInit {
+    /// `pissa`: the singular values themselves.
+    Exact,
+    /// `pissa_niter_N`: a random sketch after so many iterations.
+    Sketched(usize),
+}
+
+impl PrincipalInit {
+    /// Reads PEFT's words for `init_lora_weights`; `None` for any other.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("pissa_niter_") {
+            Some(n) => {
+                let n = n.parse().ok()?;
+                (n <= MOST_ITERATIONS).then_some(Self::Sketched(n))
+            }
+            None => (text == "pissa").then_some(Self::Exact),
+        }
+    }
+}
+
+/// Iterations of a sketch beyond this find nothing new.
+const MOST_ITERATIONS: usize = 1000;
+
 /// How long a run lasts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RunLength {

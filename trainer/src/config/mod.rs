@@ -39,8 +39,8 @@ mod yaml;
 pub use diagnostics::{Colors, ConfigError, Problem, Source, SourceSpan};
 pub use enums::{
     CheckpointingMode, ComputeDtype, DataFormat, Device, EvalStrategy, ExecutorKind, Flatten,
-    FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, ReportTo,
-    ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
+    FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, PrincipalInit,
+    ReportTo, ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
 };
 /// The names of the main tables, in the order of the documentation.
 pub fn table_names() -> Vec<&'static str> {

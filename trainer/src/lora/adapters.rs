@@ -1,16 +1,20 @@
 //! All trainable parameters as one flat buffer, and their places in it.
 //!
 //! The optimizer, the norm and the checkpoint see one vector; the decoder sees factors cut from
-//! it. Order: by layer, then as the projections of a block, A before B.
+//! it. Order: by layer, then by stacks of projections, in each the factors of its projections, A before
+//! B, and with DoRA behind them their magnitudes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::weights::HostTensor;
-use tooltune_kernels::{AdapterLayout, AdapterPart, StackedAdapter};
+use tooltune_kernels::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
 use tooltune_rows::batches::SeededRandom;
 
+use super::matching::LoraError;
+use super::principal::{doubled, halves};
 use crate::models::Decoder;
 
 /// One adapted projection and its place in the flat buffer.
@@ -22,6 +26,8 @@ pub struct AdapterSlot {
     pub projection: usize,
     /// The stack of projections that holds it.
     pub stack: usize,
+    /// The first projection of that stack.
+    pub first_projection: usize,
     /// Path as in Hugging Face checkpoints: `model.layers.0.self_attn.q_proj`.
     pub module: String,
     /// Rank of this module.
@@ -34,6 +40,8 @@ pub struct AdapterSlot {
     pub scaling: f64,
     /// First element in the flat buffer: A `[rank, in]`, then B `[out, rank]`.
     pub offset: usize,
+    /// With DoRA the first of its magnitudes, `[out]`.
+    pub magnitudes: Option<usize>,
 }
 
 impl AdapterSlot {
@@ -42,9 +50,33 @@ impl AdapterSlot {
         self.rank * (self.in_features + self.out_features)
     }
 
+    /// Elements that are trained of it.
+    pub fn n_values(&self) -> usize {
+        self.len() + self.magnitudes.map_or(0, |_| self.out_features)
+    }
+
     /// Never: a rank is at least 1.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The name of the weight that it stands beside.
+    pub fn weight(&self) -> String {
+        format!("{}.weight", self.module)
+    }
+
+    /// The same with twice the rank, at no place in the buffer: what a checkpoint of PiSSA has.
+    pub(crate) fn doubled(&self) -> Self {
+        Self {
+            rank: 2 * self.rank,
+            offset: 0,
+            ..self.clone()
+        }
+    }
+
+    /// Block and stack.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.layer, self.stack)
     }
 
     fn a_len(&self) -> usize {
@@ -52,7 +84,17 @@ impl AdapterSlot {
     }
 
     /// Tensor names as in a PEFT checkpoint, less its prefix, with their shapes and ranges.
-    pub fn tensors(&self) -> [(String, Vec<usize>, std::ops::Range<usize>); 2] {
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, Range<usize>)> {
+        let magnitudes = self.magnitudes.map(|first| {
+            let name = format!("{}.lora_magnitude_vector", self.module);
+            let range = first..first + self.out_features;
+            (name, vec![self.out_features], range)
+        });
+        self.factors().into_iter().chain(magnitudes).collect()
+    }
+
+    /// The same of A and B alone.
+    pub fn factors(&self) -> [(String, Vec<usize>, Range<usize>); 2] {
         let middle = self.offset + self.a_len();
         [
             (
@@ -69,13 +111,41 @@ impl AdapterSlot {
     }
 }
 
+/// A weight that is trained as a whole, `[v, d]`, and its place in the flat buffer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeWeight {
+    /// Its name in the model, which PEFT's files have too.
+    pub name: &'static str,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// First element in the flat buffer.
+    pub offset: usize,
+}
+
+impl WholeWeight {
+    /// How many values it has.
+    pub fn n_values(&self) -> usize {
+        self.shape[0] * self.shape[1]
+    }
+
+    /// Name, shape and range.
+    pub fn tensor(&self) -> (String, Vec<usize>, Range<usize>) {
+        let range = self.offset..self.offset + self.n_values();
+        (self.name.to_owned(), self.shape.to_vec(), range)
+    }
+}
+
 /// The trainable parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Adapters {
     /// Where each factor lies.
     pub slots: Vec<AdapterSlot>,
-    /// All factors, `[p]`, f32, without autodiff.
+    /// Weights that are trained as a whole, behind all slots.
+    pub whole: Vec<WholeWeight>,
+    /// All that is trained, `[p]`, f32, without autodiff.
     pub flat: Tensor<1>,
+    /// With PiSSA the factors that the base weights have lost, in the same order.
+    pub initial: Option<Arc<[f32]>>,
 }
 
 impl Adapters {
@@ -86,14 +156,14 @@ impl Adapters {
     /// `LoraLayer.reset_lora_parameters`, peft 0.21: `kaiming_uniform_(A, a=√5)`, whose bound is
     /// `√(6 / ((1 + 5) in))`.
     pub fn new(slots: Vec<AdapterSlot>, seed: u64, device: &Device) -> Self {
-        let mut values = Vec::new();
+        let mut values = vec![0.0; n_values(&slots)];
         for (i, slot) in slots.iter().enumerate() {
             let mut random = SeededRandom::new(seed, ADAPTER_INIT_STREAM + i as u64);
             let bound = 1.0 / (slot.in_features as f64).sqrt();
-            values.extend(
-                (0..slot.a_len()).map(|_| ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32),
-            );
-            values.resize(slot.offset + slot.len(), 0.0);
+            let [(_, _, a), _] = slot.factors();
+            for value in &mut values[a] {
+                *value = ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32;
+            }
         }
         Self::from_values(slots, values, device)
     }
@@ -104,6 +174,68 @@ impl Adapters {
         Self {
             slots,
             flat: Tensor::from_data(TensorData::new(values, [n]), device),
+            whole: Vec::new(),
+            initial: None,
+        }
+    }
+
+    /// The same with weights that are trained as a whole, which `tensors` hold by their names.
+    pub fn with_whole(
+        self,
+        whole: Vec<WholeWeight>,
+        tensors: &BTreeMap<String, HostTensor>,
+    ) -> Self {
+        if whole.is_empty() {
+            return self;
+        }
+        let device = self.flat.device();
+        let mut values = self.to_values();
+        for weight in &whole {
+            values.extend_from_slice(&tensors[weight.name].values);
+        }
+        let n = values.len();
+        Self {
+            whole,
+            flat: Tensor::from_data(TensorData::new(values, [n]), &device),
+            ..self
+        }
+    }
+
+    /// Factors that the base weights have lost: what PiSSA begins with.
+    pub fn principal(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
+        Self {
+            initial: Some(values.as_slice().into()),
+            ..Self::from_values(slots, values, device)
+        }
+    }
+
+    /// The adapters of a checkpoint of PiSSA, whose tensors have twice the rank of `slots`; names and
+    /// shapes must have been checked against the doubled slots.
+    pub fn from_doubled(
+        slots: Vec<AdapterSlot>,
+        tensors: &BTreeMap<String, HostTensor>,
+        device: &Device,
+    ) -> Self {
+        let [values, initial] = halves(&slots, tensors);
+        Self {
+            initial: Some(initial.into()),
+            ..Self::from_values(slots, values, device)
+        }
+    }
+
+    /// Every factor that a checkpoint keeps, by name: with PiSSA of twice the rank, beside the base
+    /// weights as they were.
+    pub fn to_saved_tensors(&self) -> BTreeMap<String, HostTensor> {
+        match &self.initial {
+            Some(initial) => {
+                let mut tensors = doubled(&self.slots, &self.to_values(), initial);
+                tensors.extend(self.to_tensors().into_iter().filter(|(name, _)| {
+                    let mut whole = self.whole.iter();
+                    whole.any(|weight| weight.name == name)
+                }));
+                tensors
+            }
+            None => self.to_tensors(),
         }
     }
 
@@ -114,20 +246,25 @@ impl Adapters {
         tensors: &BTreeMap<String, HostTensor>,
         device: &Device,
     ) -> Self {
-        let values = slots
-            .iter()
-            .flat_map(AdapterSlot::tensors)
-            .flat_map(|(name, _, _)| tensors[&name].values.iter().copied())
-            .collect();
+        let mut values = vec![0.0; n_values(&slots)];
+        for (name, _, range) in slots.iter().flat_map(AdapterSlot::tensors) {
+            values[range].copy_from_slice(&tensors[&name].values);
+        }
         Self::from_values(slots, values, device)
+    }
+
+    /// Name, shape and range of everything that is trained, in the order of slots.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, Range<usize>)> {
+        let whole = self.whole.iter().map(WholeWeight::tensor);
+        let slots = self.slots.iter().flat_map(AdapterSlot::tensors);
+        slots.chain(whole).collect()
     }
 
     /// Every factor on the host, by name.
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let values = self.to_values();
-        self.slots
-            .iter()
-            .flat_map(AdapterSlot::tensors)
+        self.tensors()
+            .into_iter()
             .map(|(name, shape, range)| {
                 (
                     name,
@@ -145,7 +282,8 @@ impl Adapters {
         self.flat.to_data().iter::<f32>().collect()
     }
 
-    /// What LoRA+ multiplies the learning rate of each parameter by, `[p]`: 1 for A, `ratio` for B.
+    /// What LoRA+ multiplies the learning rate of each parameter by, `[p]`: 1 for A, `ratio` for B and
+    /// for magnitudes.
     ///
     /// # Source
     ///
@@ -153,8 +291,10 @@ impl Adapters {
     /// `create_loraplus_optimizer` of peft 0.21 has it.
     pub fn rate_scales(&self, ratio: f64) -> Tensor<1> {
         let mut scales = vec![1.0; self.n_parameters()];
-        for [_, (_, _, b)] in self.slots.iter().map(AdapterSlot::tensors) {
-            scales[b].fill(ratio as f32);
+        for tensors in self.slots.iter().map(AdapterSlot::tensors) {
+            for (_, _, range) in tensors.into_iter().skip(1) {
+                scales[range].fill(ratio as f32);
+            }
         }
         let n = scales.len();
         Tensor::from_data(TensorData::new(scales, [n]), &self.flat.device())
@@ -162,29 +302,86 @@ impl Adapters {
 
     /// Number of trainable parameters.
     pub fn n_parameters(&self) -> usize {
-        self.slots.iter().map(AdapterSlot::len).sum()
+        n_values(&self.slots) + self.whole.iter().map(WholeWeight::n_values).sum::<usize>()
     }
 
-    /// Puts the present factors into the stacks of `decoder`.
-    pub fn attach(&self, decoder: &mut Decoder) {
-        let place = |slot: &AdapterSlot| (slot.layer, slot.stack);
-        for slots in self.slots.chunk_by(|a, b| place(a) == place(b)) {
-            let (layer, stack) = place(&slots[0]);
-            let range = decoder.config.projections(layer).stacks[stack].clone();
+    /// Gives the magnitudes of DoRA the lengths of their directions in `decoder`, so that it computes
+    /// what it did without them: how they begin.
+    ///
+    /// # Errors
+    ///
+    /// A row of zeros, which has no direction.
+    pub fn begin_magnitudes(&mut self, decoder: &mut Decoder) -> Result<(), LoraError> {
+        if self.slots.iter().all(|slot| slot.magnitudes.is_none()) {
+            return Ok(());
+        }
+        let mut values = self.to_values();
+        for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
+            let (layer, stack) = slots[0].place();
             let linear = &mut decoder.blocks[layer].stacks[stack];
-            let part = |index: usize| {
-                let slot = slots.iter().find(|slot| slot.projection == index)?;
-                Some(AdapterPart {
-                    rank: slot.rank,
-                    scaling: slot.scaling,
-                })
-            };
-            let parts: Vec<_> = range.map(part).collect();
-            let layout = AdapterLayout::new(slots[0].in_features, &linear.out_features, &parts);
-            let factors = self.flat.clone().narrow(0, slots[0].offset, layout.len());
-            linear.adapter = Some(StackedAdapter::new(factors, Arc::new(layout)));
+            linear.adapter = Some(self.factors_of(slots, linear));
+            let norms = linear.direction_norms().into_data();
+            let rows = slots.iter().flat_map(|slot| {
+                let first = slot.magnitudes.unwrap_or_default();
+                (0..slot.out_features).map(move |row| (slot, row, first + row))
+            });
+            for ((slot, row, to), norm) in rows.zip(norms.iter::<f32>()) {
+                if norm == 0.0 {
+                    let module = slot.module.clone();
+                    return Err(LoraError::NoDirection { module, row });
+                }
+                values[to] = norm;
+            }
+        }
+        let n = values.len();
+        self.flat = Tensor::from_data(TensorData::new(values, [n]), &self.flat.device());
+        Ok(())
+    }
+
+    /// The factors of a stack, all of whose slots are given.
+    fn factors_of(&self, slots: &[AdapterSlot], linear: &StackedLinear) -> StackedAdapter {
+        let n_maps = linear.out_features.len();
+        let first = slots[0].first_projection;
+        let part = |map: usize| {
+            let slot = slots.iter().find(|slot| slot.projection == first + map)?;
+            Some(AdapterPart {
+                rank: slot.rank,
+                scaling: slot.scaling,
+            })
+        };
+        let parts: Vec<_> = (0..n_maps).map(part).collect();
+        let layout = AdapterLayout::new(slots[0].in_features, &linear.out_features, &parts);
+        let factors = self.flat.clone().narrow(0, slots[0].offset, layout.len());
+        StackedAdapter::new(factors, Arc::new(layout))
+    }
+
+    /// Puts the present factors and whole weights into `decoder`.
+    pub fn attach(&self, decoder: &mut Decoder) {
+        for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
+            let (layer, stack) = slots[0].place();
+            let linear = &mut decoder.blocks[layer].stacks[stack];
+            let adapter = self.factors_of(slots, linear);
+            linear.adapter = Some(adapter.clone());
+            if let Some(first) = slots[0].magnitudes {
+                let n = slots.iter().map(|slot| slot.out_features).sum();
+                let values = self.flat.clone().narrow(0, first, n);
+                let magnitudes = Some(Magnitudes::new(values, linear));
+                linear.adapter = Some(adapter.with_magnitudes(magnitudes));
+            }
+        }
+        for weight in &self.whole {
+            let values = self
+                .flat
+                .clone()
+                .narrow(0, weight.offset, weight.n_values());
+            decoder.replace(weight.name, values.reshape(weight.shape));
         }
     }
+}
+
+/// Trained values of all slots.
+fn n_values(slots: &[AdapterSlot]) -> usize {
+    slots.iter().map(AdapterSlot::n_values).sum()
 }
 
 /// Streams of the seeded generator from this number on initialise the adapters.

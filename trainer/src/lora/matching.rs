@@ -6,7 +6,7 @@ use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::adapter::{self, PeftConfig, PeftRules};
 
-use super::adapters::AdapterSlot;
+use super::adapters::{AdapterSlot, WholeWeight};
 use crate::config::LoraConfig;
 use crate::models::DecoderConfig;
 use crate::models::load::projection_features;
@@ -42,6 +42,49 @@ pub enum LoraError {
     /// A pattern that is no regular expression, or layers that are none.
     #[error("lora: {0}")]
     Rules(#[from] CheckpointError),
+    /// A module that is not trained as a whole here.
+    #[error(
+        "modules_to_save names {0:?}; it can name \"lm_head\" and \"embed_tokens\": other modules \
+         are adapted by target_modules"
+    )]
+    NoWholeWeight(String),
+    /// A head that is the embedding.
+    #[error(
+        "modules_to_save names {0:?}, and this model ties its head to its embedding \
+         (tie_word_embeddings): one weight cannot become two without another model; leave it out, or \
+         take a model with a head of its own"
+    )]
+    TiedWeight(String),
+    /// PiSSA with a rank beyond the singular values of a weight.
+    #[error(
+        "the weight of {module} has shape {shape:?}, and a rank of {rank} asks for more singular \
+         values than it has; lower lora.r, or leave out lora.init_weights"
+    )]
+    FewSingularValues {
+        /// Path of the module.
+        module: String,
+        /// Of its weight.
+        shape: [usize; 2],
+        /// What was asked for.
+        rank: usize,
+    },
+    /// DoRA of a weight with a row of zeros.
+    #[error(
+        "row {row} of the weight of {module} is zero and has no direction, so that DoRA cannot train it; \
+         leave {module} out with lora.exclude_modules, or set lora.use_dora = false"
+    )]
+    NoDirection {
+        /// Path of the module.
+        module: String,
+        /// Number of the row.
+        row: usize,
+    },
+    /// PiSSA of a weight with NaN or infinity.
+    #[error(
+        "the weight of {0} holds a value that is not finite, so that it has no singular values; take \
+         the model anew"
+    )]
+    NoSingularValues(String),
     /// A rank that no adapter has.
     #[error("lora rank of {module} is {rank}; it must be 1 to {MAX_RANK}")]
     Rank {
@@ -65,6 +108,36 @@ impl LoraConfig {
         adapter_slots(&self.to_peft(""), config)
     }
 
+    /// Checks that each weight has as many singular values as its adapter begins with.
+    ///
+    /// # Errors
+    ///
+    /// As [`slots`](Self::slots), or PiSSA with a rank beyond the rows or columns of a weight.
+    pub fn check_principal_ranks(&self, config: &DecoderConfig) -> Result<(), LoraError> {
+        if self.principal_init().is_none() {
+            return Ok(());
+        }
+        let slots = self.slots(config)?;
+        let few = |slot: &&AdapterSlot| slot.rank > slot.in_features.min(slot.out_features);
+        match slots.iter().find(few) {
+            None => Ok(()),
+            Some(slot) => Err(LoraError::FewSingularValues {
+                module: slot.module.clone(),
+                shape: [slot.out_features, slot.in_features],
+                rank: slot.rank,
+            }),
+        }
+    }
+
+    /// The weights that are trained as a whole, behind the slots in the flat buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`slots`](Self::slots) and [`whole_weights`].
+    pub fn whole_weights(&self, config: &DecoderConfig) -> Result<Vec<WholeWeight>, LoraError> {
+        whole_weights(&self.to_peft(""), config, &self.slots(config)?)
+    }
+
     /// How many values the adapters of these settings have.
     ///
     /// # Errors
@@ -72,7 +145,18 @@ impl LoraConfig {
     /// As [`slots`](Self::slots).
     pub fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
         let slots = self.slots(config)?;
-        Ok(slots.iter().map(|slot| slot.len()).sum())
+        let factors: usize = slots.iter().map(AdapterSlot::n_values).sum();
+        Ok(factors + self.n_whole(config)?)
+    }
+
+    /// How many of them are weights that are trained as a whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`whole_weights`](Self::whole_weights).
+    pub fn n_whole(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
+        let whole = self.whole_weights(config)?;
+        Ok(whole.iter().map(WholeWeight::n_values).sum())
     }
 }
 
@@ -107,7 +191,6 @@ pub fn adapter_slots(
         });
     }
     let mut slots = Vec::new();
-    let mut offset = 0;
     for (layer, index, module) in modules {
         if !rules.targets(&module) {
             continue;
@@ -119,24 +202,80 @@ pub fn adapter_slots(
         let (in_features, out_features) = projection_features(config, layer, index);
         let stacks = &config.projections(layer).stacks;
         let stack = stacks.iter().position(|stack| stack.contains(&index));
+        let stack = stack.expect("every projection is in a stack");
         let slot = AdapterSlot {
             layer,
             projection: index,
-            stack: stack.expect("every projection is in a stack"),
+            stack,
+            first_projection: stacks[stack].start,
             rank,
             in_features,
             out_features,
             scaling: rules.scaling(&module, rank),
-            offset,
+            offset: 0,
+            magnitudes: None,
             module,
         };
-        offset += slot.len();
         slots.push(slot);
     }
     if slots.is_empty() {
         return Err(LoraError::NoTarget);
     }
+    lay_out(&mut slots, adapter.use_dora);
     Ok(slots)
+}
+
+/// The weights that an adapter of these settings trains as a whole, behind its slots.
+///
+/// # Errors
+///
+/// A module that is neither head nor embedding, or a model that ties the two.
+///
+/// # Source
+///
+/// `ModulesToSaveWrapper`, peft 0.21, which would copy a tied weight and untie the two.
+pub fn whole_weights(
+    adapter: &PeftConfig,
+    config: &DecoderConfig,
+    slots: &[AdapterSlot],
+) -> Result<Vec<WholeWeight>, LoraError> {
+    let modules = adapter.modules_to_save.iter().flatten();
+    let mut names = Vec::new();
+    for module in modules {
+        let unknown = || LoraError::NoWholeWeight(module.clone());
+        names.push(adapter::saved_weight(module).ok_or_else(unknown)?);
+        if config.tie_word_embeddings {
+            return Err(LoraError::TiedWeight(module.clone()));
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    let mut offset = slots.iter().map(AdapterSlot::n_values).sum();
+    let whole = names.into_iter().map(|name| {
+        let weight = WholeWeight {
+            name,
+            shape: [config.vocab_size, config.hidden_size],
+            offset,
+        };
+        offset += weight.n_values();
+        weight
+    });
+    Ok(whole.collect())
+}
+
+/// Gives each slot its place in the flat buffer.
+fn lay_out(slots: &mut [AdapterSlot], use_dora: bool) {
+    let mut offset = 0;
+    for stack in slots.chunk_by_mut(|a, b| a.place() == b.place()) {
+        for slot in stack.iter_mut() {
+            slot.offset = offset;
+            offset += slot.len();
+        }
+        for slot in stack.iter_mut().filter(|_| use_dora) {
+            slot.magnitudes = Some(offset);
+            offset += slot.out_features;
+        }
+    }
 }
 
 /// Names of the modules that are no part of a block.

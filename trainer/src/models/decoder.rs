@@ -36,6 +36,17 @@ pub struct Decoder {
     pub norm: Tensor<1>,
     /// `[v, d]`, frozen; the embedding itself when the head is tied.
     pub lm_head: FrozenWeight,
+    /// What of the two is trained.
+    pub trained: TrainedTables,
+}
+
+/// Head and embedding in f32, `[v, d]`, where they are trained.
+#[derive(Debug, Clone, Default)]
+pub struct TrainedTables {
+    /// The head.
+    pub lm_head: Option<Tensor<2>>,
+    /// The embedding.
+    pub embed_tokens: Option<Tensor<2>>,
 }
 
 /// One decoder block.
@@ -439,20 +450,38 @@ impl Block {
 }
 
 impl Decoder {
-    /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
-    ///
-    /// What they are multiplied with is rounded as transformers rounds it: to the type that the model
-    /// computes in.
-    pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        let embedded = embedding(&self.embed_tokens, input_ids);
-        let multiplier = self.config.embedding_multiplier;
-        if multiplier == 1.0 {
-            return embedded;
+    /// Puts `values`, `[v, d]`, in the place of the weight `name`, which is trained: the head or the
+    /// embedding.
+    pub fn replace(&mut self, name: &str, values: Tensor<2>) {
+        let host: Vec<f32> = values.to_data().iter::<f32>().collect();
+        let (dtype, device) = (self.compute_dtype(), self.device());
+        let stored = FrozenWeight::new(host, values.dims(), dtype, &device);
+        if name == "lm_head.weight" {
+            self.lm_head = stored;
+            self.trained.lm_head = Some(values);
+        } else {
+            self.embed_tokens = stored;
+            self.trained.embed_tokens = Some(values);
         }
-        embedded.mul_scalar(match self.compute_dtype() {
+    }
+
+    /// What embeddings are multiplied with, rounded as transformers rounds it: to the type that the
+    /// model computes in.
+    pub fn embedding_multiplier(&self) -> f64 {
+        let multiplier = self.config.embedding_multiplier;
+        match self.compute_dtype() {
             ComputeDtype::Bf16 => bf16::from_f64(multiplier).to_f64(),
             ComputeDtype::F32 => multiplier,
-        })
+        }
+    }
+
+    /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
+    pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
+        let embedded = embedding(&self.embed_tokens, input_ids);
+        match self.embedding_multiplier() {
+            1.0 => embedded,
+            multiplier => embedded.mul_scalar(multiplier),
+        }
     }
 
     /// The last norm, `[n, d]`, in the dtype that the head computes in.

@@ -2,11 +2,11 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
-use tooltune_checkpoints::weights::Weights;
+use tooltune_checkpoints::weights::{HostTensor, Weights};
 use tooltune_kernels::{ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
 
 use super::config::DecoderConfig;
-use super::decoder::{Block, BranchNormWeights, Decoder};
+use super::decoder::{Block, BranchNormWeights, Decoder, TrainedTables};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::{LinearAttention, LinearShape};
@@ -142,12 +142,31 @@ pub fn load_decoder(
     compute_dtype: ComputeDtype,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
+    load_changed(config, weights, compute_dtype, device, &|_, _| {})
+}
+
+/// What is done to the weight of a projection of this name before it is stored.
+pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
+
+/// The same, where `change` sees the weight of each projection first.
+///
+/// # Errors
+///
+/// As [`load_decoder`].
+pub fn load_changed(
+    config: &DecoderConfig,
+    weights: &Weights,
+    compute_dtype: ComputeDtype,
+    device: &Device,
+    change: &Change<'_>,
+) -> Result<Decoder, CheckpointError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
         config,
         weights,
         compute_dtype,
         device,
+        change,
     };
     let mut progress = Counted::begin("loading weights", config.num_hidden_layers);
     let embed_tokens = reader.table("model.embed_tokens.weight")?;
@@ -168,6 +187,7 @@ pub fn load_decoder(
         blocks,
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
+        trained: TrainedTables::default(),
     })
 }
 
@@ -176,6 +196,7 @@ struct Reader<'a> {
     weights: &'a Weights,
     compute_dtype: ComputeDtype,
     device: &'a Device,
+    change: &'a Change<'a>,
 }
 
 impl Reader<'_> {
@@ -279,7 +300,10 @@ impl Reader<'_> {
         let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
         for index in stack {
             let module = format!("model.layers.{layer}.{}", projections.paths[index]);
-            values.extend(self.weights.read_f32(&format!("{module}.weight"))?.values);
+            let name = format!("{module}.weight");
+            let mut weight = self.weights.read_f32(&name)?;
+            (self.change)(&name, &mut weight);
+            values.extend(weight.values);
             if biased {
                 bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values)
             }

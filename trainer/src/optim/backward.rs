@@ -9,11 +9,12 @@
 //! Nothing is computed that no one reads: behind its attention the last block has the supervised rows
 //! alone, and the backward pass ends with the factors of the first adapted block.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
 use thiserror::Error;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
+use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
 use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
 
@@ -94,7 +95,7 @@ struct BlockGraph {
     /// Where its gradient is wanted.
     input: Option<Tensor<2>>,
     output: Tensor<2>,
-    /// Of each stack that has an adapter.
+    /// What is trained of each stack that has an adapter.
     factors: Vec<Tensor<1>>,
 }
 
@@ -142,6 +143,9 @@ pub fn backward_watched(
         let hidden = teacher.forward_rows(&batch.input_ids, &context, rows.clone());
         Teacher { how, hidden }
     });
+    let first_adapted = slots
+        .first()
+        .map_or(decoder.blocks.len(), |slot| slot.layer);
     let pass = BlockwisePass {
         decoder,
         context: &context,
@@ -149,9 +153,10 @@ pub fn backward_watched(
         noise: options
             .noise
             .map(|noise| (noise, batch.cu_seqlens.as_slice())),
-        first_adapted: slots
-            .first()
-            .map_or(decoder.blocks.len(), |slot| slot.layer),
+        first_adapted: match decoder.trained.embed_tokens {
+            Some(_) => 0,
+            None => first_adapted,
+        },
         rows,
     };
     let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
@@ -159,23 +164,33 @@ pub fn backward_watched(
     else {
         return Ok(None);
     };
-    let (loss_sum, mut d_output) = head(decoder, last, teacher, &supervision, options);
+    let HeadGradients {
+        loss_sum,
+        d_last,
+        d_head,
+    } = head(decoder, last, teacher, &supervision, options);
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(slots.len());
+    let mut d_input = Some(d_last);
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let (graph, cost) = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => (*graph, Walk::BACKWARD),
             Kept::Input(input) => (pass.graph(layer, *input), Walk::FORWARD + Walk::BACKWARD),
         };
-        let Some(d_input) = block_backward(graph, d_output, layer, &mut parts)? else {
+        let Some(d_output) = d_input.take() else {
             break;
         };
-        d_output = d_input;
+        d_input = block_backward(graph, d_output, layer, &mut parts)?;
         if !walk.passed(cost) {
             return Ok(None);
         }
     }
     parts.reverse();
+    parts.extend(d_head);
+    if decoder.trained.embed_tokens.is_some() {
+        let d_embedded = d_input.expect("every block hands it down where the embedding is trained");
+        parts.push(embedding_gradient(decoder, &batch.input_ids, d_embedded));
+    }
     Ok(Some(MicroBatchGradient {
         loss_sum,
         gradient: Tensor::cat(parts, 0),
@@ -291,7 +306,7 @@ impl BlockwisePass<'_> {
 
     /// Runs a block with its adapters as leaves, and its input too where something below it learns.
     fn graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
-        let is_first = layer == self.first_adapted;
+        let is_first = layer == self.first_adapted && self.decoder.trained.embed_tokens.is_none();
         let input = if is_first {
             Tensor::from_inner(input)
         } else {
@@ -302,7 +317,7 @@ impl BlockwisePass<'_> {
         let stacks = tracked.stacks.iter_mut();
         for adapter in stacks.filter_map(|stack| stack.adapter.as_mut()) {
             *adapter = adapter.map(leaf);
-            factors.push(adapter.factors.clone());
+            factors.extend(adapter.trained());
         }
         let output = self.run(layer, &tracked, input.clone());
         BlockGraph {
@@ -329,24 +344,51 @@ struct Teacher {
     hidden: Tensor<2>,
 }
 
-/// Loss, and the gradient of the last block's output, of the supervised rows, `[m, d]`.
+/// What the head gives back of the supervised rows.
+struct HeadGradients {
+    loss_sum: f64,
+    /// Of the last block's output, `[m, d]`.
+    d_last: Tensor<2>,
+    /// Of the head, flat, where it is trained.
+    d_head: Option<Tensor<1>>,
+}
+
+/// The gradient of the embedding, flat, from that of the embedded tokens.
+fn embedding_gradient(decoder: &Decoder, input_ids: &[u32], d_embedded: Tensor<2>) -> Tensor<1> {
+    let device = decoder.device();
+    let shape = decoder.embed_tokens.dims();
+    let ids: Vec<i32> = input_ids.iter().map(|&id| id as i32).collect();
+    let ids = Tensor::from_data(TensorData::new(ids, [input_ids.len()]), &device);
+    let d_embedded = d_embedded.mul_scalar(decoder.embedding_multiplier());
+    let zeros: Tensor<2> = Tensor::zeros(shape, &device);
+    let sum = zeros.select_assign(0, ids, d_embedded, IndexingUpdateOp::Add);
+    sum.flatten(0, 1)
+}
+
+/// Loss and gradients of the supervised rows.
 fn head(
     decoder: &Decoder,
     last: Tensor<2>,
     teacher: Option<Teacher>,
     supervision: &Supervision,
     options: BackwardOptions,
-) -> (f64, Tensor<2>) {
+) -> HeadGradients {
     let last = leaf(last);
     let hidden = decoder.final_norm(last.clone());
     let (head, scale, chunk_rows) = (&decoder.lm_head, options.gradient_scale, options.chunk_rows);
     let plain = hidden.clone().inner();
-    let (loss_sum, d_hidden) = match teacher {
-        None => {
+    let mut d_head = None;
+    let (loss_sum, d_hidden) = match (teacher, &decoder.trained.lm_head) {
+        (None, Some(trained)) => {
+            let loss = trained_cross_entropy(plain, trained, supervision, scale, chunk_rows);
+            d_head = Some(loss.d_head.flatten(0, 1));
+            (loss.loss_sum, loss.d_hidden)
+        }
+        (None, None) => {
             let loss = linear_cross_entropy(plain, head, supervision, scale, chunk_rows);
             (loss.loss_sum, loss.d_hidden)
         }
-        Some(Teacher { how, hidden }) => {
+        (Some(Teacher { how, hidden }), _) => {
             let both = [plain, hidden];
             let loss = distilled_cross_entropy(both, head, supervision, how, scale, chunk_rows);
             (loss.loss_sum(how), loss.d_hidden)
@@ -356,7 +398,11 @@ fn head(
     let d_last = last
         .grad_remove(&mut gradients)
         .expect("the loss depends on the last block");
-    (loss_sum, d_last)
+    HeadGradients {
+        loss_sum,
+        d_last,
+        d_head,
+    }
 }
 
 /// Pushes the gradients of a block's factors, last first, and returns its input's gradient, if that is

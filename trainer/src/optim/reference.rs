@@ -2,7 +2,7 @@
 //!
 //! Slow and large; kept for ever as what [`super::backward`] is compared with.
 
-use burn::tensor::{DType, Tensor, TensorData, activation};
+use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
 use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
@@ -33,6 +33,14 @@ pub fn backward(
     }
     let rows = supervision.row_indices(&device);
     let mut x = tracked.embed(&batch.input_ids);
+    let embedding = decoder.trained.embed_tokens.clone().map(leaf);
+    if let Some(embedding) = &embedding {
+        let ids: Vec<i32> = batch.input_ids.iter().map(|&id| id as i32).collect();
+        let ids =
+            Tensor::<1, Int>::from_data(TensorData::new(ids, [batch.input_ids.len()]), &device);
+        let embedded = embedding.clone().select(0, Tensor::from_inner(ids));
+        x = embedded.mul_scalar(decoder.embedding_multiplier());
+    }
     if let Some(noise) = options.noise {
         x = noise.added(x, &batch.cu_seqlens);
     }
@@ -50,8 +58,10 @@ pub fn backward(
         x = x.select(0, rows.clone());
     }
     let hidden = tracked.final_norm(x).cast(DType::F32);
+    let trained_head = decoder.trained.lm_head.clone().map(leaf);
     let head = tracked.lm_head.to_tensor();
-    let mut loss = linear_cross_entropy(hidden.clone(), &head, &supervision);
+    let learned = trained_head.as_ref().unwrap_or(&head);
+    let mut loss = linear_cross_entropy(hidden.clone(), learned, &supervision);
     if let Some(how) = options.distillation {
         let teacher = without_adapters(decoder).forward(&batch.input_ids, &context);
         let teacher = teacher.select(0, rows).cast(DType::F32);
@@ -75,9 +85,16 @@ pub fn backward(
             .iter()
             .filter_map(|stack| stack.adapter.as_ref())
         {
-            let gradient = adapter.factors.grad_remove(&mut gradients);
-            parts.push(gradient.ok_or(StepError::NoGradient { layer })?);
+            for trained in adapter.trained() {
+                let gradient = trained.grad_remove(&mut gradients);
+                parts.push(gradient.ok_or(StepError::NoGradient { layer })?);
+            }
         }
+    }
+    for table in trained_head.iter().chain(&embedding) {
+        let gradient = table.grad_remove(&mut gradients);
+        let gradient = gradient.expect("the loss depends on head and embedding");
+        parts.push(gradient.flatten(0, 1));
     }
     Ok(MicroBatchGradient {
         loss_sum,

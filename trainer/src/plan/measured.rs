@@ -10,7 +10,7 @@
 use crate::recipes::kept_blocks::BlockWidths;
 
 /// What a process holds before it knows of a model: code, threads, the heap's first pages.
-pub(super) const PROGRAM_BYTES: f64 = 17e6;
+pub(super) const PROGRAM_BYTES: f64 = 32e6;
 
 /// Bytes of a tokenizer for each entry of its vocabulary: text, merges, two maps.
 pub(super) const TOKENIZER_BYTES_PER_ENTRY: f64 = 310.0;
@@ -30,16 +30,31 @@ pub(super) const F32_EVALUATION_BYTES: f64 = 50e6;
 /// Copies of the adapter's values that live through a run: parameters and two moments.
 pub(super) const ADAPTER_COPIES: f64 = 3.0;
 
-/// Copies of the adapter's values that an update makes for a moment, the gradient included, beside
-/// the pages of the step, which stay for the next one.
-pub(super) const UPDATE_COPIES: f64 = 3.5;
+/// Copies of the factors as products read them, one for each direction, in the type of products.
+pub(super) const PACKED_COPIES: f64 = 2.0;
 
-/// Copies of the trained values that a save makes for a moment.
-pub(super) const SAVE_COPIES: f64 = 7.0;
+/// Copies of the trained values that an update makes for a moment beside the pages of the step, which
+/// stay for the next one: the clipped gradient. Gradient and new values find place in those pages.
+pub(super) const UPDATE_COPIES: f64 = 1.0;
+
+/// Copies of weights that are trained as a whole, beside that: their gradients before they are joined
+/// with the others', and what is added to them; afterwards the new weights on their way to the model.
+pub(super) const WHOLE_WEIGHT_COPIES: f64 = 2.0;
+
+/// Copies of the trained values that a save makes for a moment: the values, once as they lie and once
+/// by name, and two moments.
+pub(super) const SAVE_COPIES: f64 = 4.1;
+
+/// What a save copies more of factors that are saved with twice the rank.
+pub(super) const DOUBLED_COPIES: f64 = 2.0;
 
 /// Copies of a chunk's exponentials, in the type of products, while it becomes a loss and a gradient:
 /// one, and a few columns of logits and of gradients for each thread.
 pub(super) const LOGITS_COPIES: f64 = 1.1;
+
+/// The same of a head that is trained, in f32 and in plain operations: logits, their logarithms,
+/// probabilities and gradients.
+pub(super) const TRAINED_LOGITS_COPIES: f64 = 4.0;
 
 /// What a block of a retriever's encoder keeps for the backward pass: of the hidden size in f32
 /// what the block reads and its first norm's output, by which the norms find what they need; in the

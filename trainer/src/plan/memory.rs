@@ -9,10 +9,12 @@ use tooltune_kernels::ComputeDtype;
 
 use super::advice::Cause;
 use super::measured::{
-    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
-    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
+    ADAPTER_COPIES, DOUBLED_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN,
+    F32_EVALUATION_BYTES, FORWARD, PACKED_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES,
+    TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES, WHOLE_WEIGHT_COPIES,
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
+use super::step::{chunk_bytes, training};
 use super::workload::{BatchShape, EvaluationWork};
 use crate::config::Config;
 use crate::encoder::PASS_TOKENS;
@@ -20,9 +22,7 @@ use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::layers::Mixer;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
-use crate::recipes::kept_blocks::{
-    BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes, kept_beside,
-};
+use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes};
 
 /// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
 const MOST_BYTES: f64 = 1e18;
@@ -72,8 +72,10 @@ pub struct MemoryPlan {
 pub(super) struct MemoryInput<'a> {
     pub config: &'a Config,
     pub model: &'a DecoderConfig,
-    /// Values of the adapter.
+    /// Values that are trained.
     pub n_adapter: usize,
+    /// Those of them that are weights of the model, trained as a whole.
+    pub n_whole: usize,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
     /// Entries of the tokenizer's vocabulary.
@@ -93,6 +95,14 @@ pub(super) struct MemoryInput<'a> {
     pub retriever: Option<&'a RetrieverNeeds>,
 }
 
+impl MemoryInput<'_> {
+    /// Whether the head is trained as a whole.
+    pub(super) fn trains_head(&self) -> bool {
+        let mut modules = self.config.lora.modules_to_save.iter();
+        modules.any(|module| module == "lm_head")
+    }
+}
+
 /// Predicts the memory of every phase.
 pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     let mut resident = resident(input);
@@ -102,9 +112,21 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
         |name: &str, copies: f64| part(Cause::Adapter, name, copies * F32 * input.n_adapter as f64);
     let update = vec![
         copies("temporaries of the update", UPDATE_COPIES),
+        part(
+            Cause::Adapter,
+            "gradients of whole weights",
+            WHOLE_WEIGHT_COPIES * F32 * input.n_whole as f64,
+        ),
         part(Cause::Batch, "kept from the step for the next", step_bytes),
     ];
-    let save = vec![copies("copies on their way to the disk", SAVE_COPIES)];
+    let doubled = match input.config.lora.principal_init() {
+        Some(_) => DOUBLED_COPIES,
+        None => 0.0,
+    };
+    let save = vec![copies(
+        "copies on their way to the disk",
+        SAVE_COPIES + doubled,
+    )];
     let mut phases = vec![
         ("training step", step),
         ("optimizer update", update),
@@ -218,6 +240,21 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
         ),
         part(
+            Cause::Adapter,
+            "factors as products read them",
+            PACKED_COPIES
+                * compute_bytes(input.compute_dtype)
+                * (input.n_adapter - input.n_whole) as f64,
+        ),
+        part(
+            Cause::Adapter,
+            "factors as they began",
+            match input.config.lora.principal_init() {
+                Some(_) => F32 * input.n_adapter as f64,
+                None => 0.0,
+            },
+        ),
+        part(
             Cause::Encoder,
             "encoders of the evaluation",
             F32 * encoders.map(n_values).sum::<usize>() as f64,
@@ -229,54 +266,6 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
             program,
         ),
     ]
-}
-
-fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
-    let model = input.model;
-    let beside = kept_beside(model);
-    let block = block_bytes(input, shape.n_tokens, &TRAINING.and(beside));
-    let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
-    let kept = KEPT.and(beside).bytes_per_token(model, input.compute_dtype);
-    let kept = kept * shape.n_tokens as f64;
-    let n_inputs = model.num_hidden_layers - n_kept_blocks;
-    let inputs = F32 * (model.hidden_size * n_inputs) as f64 * shape.n_tokens as f64;
-    let gradient = F32 * input.n_adapter as f64;
-    let logits = chunk_bytes(input, shape);
-    let accumulates = input.config.train.gradient_accumulation_steps > 1;
-    vec![
-        // From the last block to the first, inputs go and gradients come: one end is the peak.
-        if inputs >= gradient {
-            part(Cause::Batch, "saved block inputs", inputs)
-        } else {
-            part(Cause::Adapter, "gradient", gradient)
-        },
-        part(
-            Cause::Adapter,
-            "gradient of earlier micro-batches",
-            if accumulates { gradient } else { 0.0 },
-        ),
-        part(
-            Cause::Batch,
-            "activations of kept blocks",
-            kept * n_kept_blocks as f64,
-        ),
-        // The head is done before the first block is differentiated.
-        if logits > block {
-            part(
-                Cause::Batch,
-                format!("logits of {} rows", input.loss_rows),
-                logits,
-            )
-        } else {
-            part(Cause::Batch, "activations of one block", block)
-        },
-    ]
-}
-
-/// The logits of a chunk of learned rows.
-fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
-    let n_logits = shape.n_trained_tokens.min(input.loss_rows) * input.model.vocab_size;
-    LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64
 }
 
 /// The loss of a held-out row: its blocks one after the other, then its logits.
@@ -349,12 +338,19 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 }
 
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    base_weight_bytes(input.model, input.compute_dtype)
+    base_weight_bytes(input.model, input.compute_dtype, input.trains_head())
 }
 
-/// Packed weights are there once, the head a second time, for the other direction.
-pub(super) fn base_weight_bytes(model: &DecoderConfig, compute_dtype: ComputeDtype) -> f64 {
-    let head = model.vocab_size * model.hidden_size;
+/// Packed weights are there once, a frozen head a second time, for the other direction.
+pub(super) fn base_weight_bytes(
+    model: &DecoderConfig,
+    compute_dtype: ComputeDtype,
+    trains_head: bool,
+) -> f64 {
+    let head = match trains_head {
+        true => 0,
+        false => model.vocab_size * model.hidden_size,
+    };
     compute_bytes(compute_dtype) * (model.n_parameters() + head) as f64
 }
 

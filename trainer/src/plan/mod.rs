@@ -11,6 +11,7 @@ mod offline;
 mod pace;
 mod probe;
 mod retriever;
+mod step;
 mod workload;
 
 use serde::Serialize;
@@ -104,7 +105,12 @@ impl Needs {
     /// Of a run of a language model, with the retriever that learns beside it.
     fn of_model(input: &MemoryInput) -> Self {
         let of_retriever = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
-        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + of_retriever;
+        // Factors of twice the rank, beside the moments.
+        let initial = match input.config.lora.principal_init() {
+            Some(_) => 4 * input.n_adapter as u64,
+            None => 0,
+        };
+        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + initial + of_retriever;
         Self {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,
@@ -125,6 +131,7 @@ impl Needs {
 pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
     let model = &preparation.base.config;
     let n_adapter = preparation.lora.n_parameters(model)?;
+    let n_whole = preparation.lora.n_whole(model)?;
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
@@ -144,6 +151,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         config,
         model,
         n_adapter,
+        n_whole,
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,

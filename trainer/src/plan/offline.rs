@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::eval::in_loop::needs_loss;
 use crate::models::DecoderConfig;
 use crate::models::minilm::MiniLmConfig;
-use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
+use crate::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use crate::settings;
 
 /// Rows generated together beyond which no machine has the memory.
@@ -96,11 +96,13 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         model,
         n_adapter,
         compute_dtype,
+        magnitudes: Magnitudes::of(&config.lora),
     };
     let needs = Needs::of_model(&MemoryInput {
         config,
         model,
         n_adapter,
+        n_whole: config.lora.n_whole(model)?,
         compute_dtype,
         vocabulary: model.vocab_size,
         n_example_tokens: 0,
@@ -128,7 +130,7 @@ pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
     let typed = config.language_model().ok()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu).ok()?;
     let compute_dtype = compute_dtype(config.device, typed, &cpu).ok()?;
-    Some(base_weight_bytes(model, compute_dtype) as u64)
+    Some(base_weight_bytes(model, compute_dtype, false) as u64)
 }
 
 fn known_steps(length: RunLength) -> Option<u64> {

@@ -10,11 +10,12 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::device::loss_rows;
 use crate::error::Error;
-use crate::lora::{Adapters, DropoutKey, DropoutRate};
+use crate::lora::{DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::sft::micro_batch;
+use crate::recipes::starting;
 use crate::settings;
 
 /// What one step on the longest micro-batch took.
@@ -53,8 +54,12 @@ pub fn probe(
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
     let slots = preparation.lora.slots(&preparation.base.config)?;
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
-    let mut decoder = preparation.base.decoder(compute_dtype, device)?;
-    let mut adapters = Adapters::new(slots, config.train.seed, device);
+    let mut adapters = starting::begin(config, preparation, slots, device)?;
+    let base = &preparation.base;
+    let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
+    if preparation.starting_adapter.is_none() {
+        adapters.begin_magnitudes(&mut decoder)?;
+    }
     let max_grad_norm = config.train.max_grad_norm;
     let mut optimizer = Optimizer::new(
         settings::adamw(&config.train),

@@ -7,11 +7,12 @@ use burn::tensor::Device;
 use tooltune_kernels::gated_delta::chunked::CHUNK;
 use tooltune_kernels::{ComputeDtype, DeltaHeads, is_cpu};
 
-use crate::config::{CheckpointingMode, GradientCheckpointing};
+use crate::config::{CheckpointingMode, GradientCheckpointing, LoraConfig};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
 use crate::models::linear_attention::LinearShape;
+use crate::models::load::projection_features;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
 /// goes, and for other programs.
@@ -35,7 +36,7 @@ const GPU_LOGITS_COPIES: f64 = 2.0;
 pub(crate) const F32: f64 = 4.0;
 
 /// Values alive at once for each token of a block, as multiples of the widths.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BlockWidths {
     /// Of the hidden size, in the residual stream: f32.
     pub stream: f64,
@@ -62,8 +63,8 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
     linear: 1.0,
 };
 
-/// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
-/// down is done: the stream's twice, and those of what down read, of gate and of up.
+/// A block that is differentiated on a GPU: what it keeps, and gradients on their way. Most are alive
+/// when down is done: the stream's twice, and those of what down read, of gate and of up.
 pub(crate) const TRAINING: BlockWidths = BlockWidths {
     stream: 4.0,
     hidden: 3.0,
@@ -121,12 +122,81 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     }
 }
 
+/// What DoRA makes a block keep beside [`KEPT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Magnitudes {
+    /// Nothing: plain LoRA.
+    None,
+    /// The outputs of its projections before magnitudes multiply them.
+    Learned,
+    /// The same, and what plain operations on f32 read where dropout is: the inputs of projections,
+    /// their masks and what those leave, and the weights.
+    Dropped,
+}
+
+impl Magnitudes {
+    /// Those of a run.
+    pub fn of(lora: &LoraConfig) -> Self {
+        match (lora.use_dora, lora.lora_dropout > 0.0) {
+            (false, _) => Self::None,
+            (true, false) => Self::Learned,
+            (true, true) => Self::Dropped,
+        }
+    }
+
+    /// Widths of what is kept of each token.
+    pub(crate) fn kept(self, dtype: ComputeDtype) -> BlockWidths {
+        let of_f32 = F32 / compute_bytes(dtype);
+        let outputs = BlockWidths {
+            stream: 2.0,
+            hidden: 0.0,
+            queries: of_f32,
+            key_values: 2.0 * of_f32,
+            intermediate: 2.0 * of_f32,
+        };
+        match self {
+            Self::None => BlockWidths::default(),
+            Self::Learned => outputs,
+            Self::Dropped => {
+                // What projections read, in f32, and of each of them a mask and what that leaves. In f32
+                // attention's output is kept in any case.
+                let attended = if dtype == ComputeDtype::Bf16 {
+                    1.0
+                } else {
+                    0.0
+                };
+                outputs.and(BlockWidths {
+                    stream: 2.0 + 2.0 * 5.0,
+                    queries: (attended + 2.0) * of_f32,
+                    intermediate: (1.0 + 2.0) * of_f32,
+                    ..BlockWidths::default()
+                })
+            }
+        }
+    }
+
+    /// Bytes that each block that is differentiated keeps whatever its tokens.
+    pub(crate) fn kept_weights(self, model: &DecoderConfig) -> f64 {
+        let projections = 0..model.family.projections.paths.len();
+        let values = projections.map(|index| {
+            let (inputs, outputs) = projection_features(model, index);
+            inputs as f64 * outputs as f64
+        });
+        match self {
+            Self::None | Self::Learned => 0.0,
+            Self::Dropped => F32 * values.sum::<f64>(),
+        }
+    }
+}
+
 /// The rule of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptBlocks {
     setting: GradientCheckpointing,
     n_blocks: usize,
     bytes_per_token: f64,
+    /// What a kept block takes whatever its tokens.
+    bytes_per_block: f64,
     budget: Budget,
 }
 
@@ -149,6 +219,8 @@ pub struct RunShape<'a> {
     pub n_adapter: usize,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
+    /// What DoRA makes it keep.
+    pub magnitudes: Magnitudes,
 }
 
 impl KeptBlocks {
@@ -186,13 +258,15 @@ impl KeptBlocks {
         let logits = LOSS_ROWS_ON_GPU as f64 * model.vocab_size as f64;
         let resident = shape.weight_bytes()
             + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
-            + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits;
+            + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
+            + shape.magnitudes.kept_weights(model);
         let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
         let budget = Budget {
             bytes: (GPU_SHARE * free_bytes - resident).max(0.0),
             bytes_per_token: inputs
                 + TRAINING
                     .and(kept_beside(model))
+                    .and(shape.magnitudes.kept(compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
         Self::within(budget, shape)
@@ -204,7 +278,9 @@ impl KeptBlocks {
             n_blocks: shape.model.num_hidden_layers,
             bytes_per_token: KEPT
                 .and(kept_beside(shape.model))
+                .and(shape.magnitudes.kept(shape.compute_dtype))
                 .bytes_per_token(shape.model, shape.compute_dtype),
+            bytes_per_block: shape.magnitudes.kept_weights(shape.model),
             budget,
         }
     }
@@ -218,7 +294,8 @@ impl KeptBlocks {
             GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
                 let n_tokens = n_tokens.max(1) as f64;
                 let left = self.budget.bytes - self.budget.bytes_per_token * n_tokens;
-                ((left / (self.bytes_per_token * n_tokens)) as usize).min(self.n_blocks)
+                let of_block = self.bytes_per_token * n_tokens + self.bytes_per_block;
+                ((left / of_block) as usize).min(self.n_blocks)
             }
         }
     }
@@ -285,6 +362,7 @@ mod tests {
             setting,
             n_blocks: 30,
             bytes_per_token: 20e3,
+            bytes_per_block: 0.0,
             budget: Budget {
                 bytes: 1e9,
                 bytes_per_token: 0.0,
@@ -323,6 +401,7 @@ mod tests {
             model: &model,
             n_adapter: 41_943_040,
             compute_dtype: ComputeDtype::Bf16,
+            magnitudes: Magnitudes::None,
         };
         let kept = |gib: f64, n_tokens| {
             KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)

@@ -11,6 +11,6 @@ pub mod run_files;
 pub mod run_lock;
 pub mod selection;
 pub mod sft;
-mod starting;
+pub mod starting;
 pub mod summary;
 pub mod trainer_state;

@@ -15,7 +15,7 @@ use tooltune_rows::batches::{Part, StepOrder};
 use tooltune_rows::examples::Examples;
 use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 
-use super::kept_blocks::{KeptBlocks, RunShape};
+use super::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use super::retriever::RetrieverPreparation;
 use super::run_lock::{BASE_MODEL, RunLock, Used};
 use super::starting::{starting_adapter, starting_folder};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
 use crate::examples::{Account, TrainingExamples, training_examples};
-use crate::lora::AdapterSlot;
+use crate::lora::{AdapterSlot, WholeWeight};
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
@@ -97,6 +97,7 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
+            magnitudes: Magnitudes::of(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))
     }
@@ -135,8 +136,10 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     };
     let lora = config.lora.clone();
     let slots = lora.slots(&base.config)?;
+    let whole = lora.whole_weights(&base.config)?;
+    lora.check_principal_ranks(&base.config)?;
     let starting_adapter = match &lora.init_from {
-        Some(path) => Some(continued_from(config, path, &slots)?),
+        Some(path) => Some(continued_from(config, path, &slots, &whole)?),
         None => None,
     };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -205,12 +208,13 @@ fn continued_from(
     config: &Config,
     init_from: &Path,
     slots: &[AdapterSlot],
+    whole: &[WholeWeight],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let folder = starting_folder(init_from)?;
     if let Some(lock) = RunLock::of_checkpoint(&folder)? {
         lock.check_used(config, Used::of(&[BASE_MODEL]), &folder)?;
     }
-    starting_adapter(&folder, slots)
+    starting_adapter(&folder, slots, whole)
 }
 
 /// Refuses a split that keeps nothing back.

@@ -23,6 +23,7 @@ use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
 use super::run_lock::LOCK_FILE;
 use super::selection;
+use super::starting;
 use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::config::Config;
@@ -162,14 +163,16 @@ impl<'a> Run<'a> {
             settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
         let slots = preparation.lora.slots(&preparation.base.config)?;
         let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
-        let mut decoder = preparation.base.decoder(compute_dtype, device)?;
         let mut adapters = match &start {
-            Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
-            None => match &preparation.starting_adapter {
-                Some(tensors) => Adapters::from_tensors(slots, tensors, device),
-                None => Adapters::new(slots, config.train.seed, device),
-            },
+            Some(checkpoint) => {
+                let lora = &preparation.lora;
+                let whole = lora.whole_weights(&preparation.base.config)?;
+                load_adapters(&checkpoint.path, lora, slots, whole, device)?
+            }
+            None => starting::begin(config, preparation, slots, device)?,
         };
+        let base = &preparation.base;
+        let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
         let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
@@ -179,6 +182,9 @@ impl<'a> Run<'a> {
             Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
             None => TrainerState::new(),
         };
+        if start.is_none() && preparation.starting_adapter.is_none() {
+            adapters.begin_magnitudes(&mut decoder)?;
+        }
         adapters.attach(&mut decoder);
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         let steps = RunSteps {

@@ -18,7 +18,7 @@ use tooltune_rows::regular_file;
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::LoraConfig;
 use crate::error::Error;
-use crate::lora::{AdapterSlot, Adapters};
+use crate::lora::{AdapterSlot, Adapters, WholeWeight};
 use crate::optim::Optimizer;
 
 const STATE_FILE: &str = "trainer_state.json";
@@ -109,8 +109,8 @@ impl Snapshot<'_> {
     /// A parameter that is not finite, or a file that cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), CheckpointError> {
         let adapter = Adapter {
-            config: self.lora.to_peft(self.base_model),
-            tensors: self.adapters.to_tensors(),
+            config: self.lora.to_saved_peft(self.base_model),
+            tensors: self.adapters.to_saved_tensors(),
         };
         write_adapter_files(dir, &adapter, FloatDtype::F32, self.prompts)?;
         let moments = BTreeMap::from([
@@ -142,24 +142,37 @@ fn host(tensor: &Tensor<1>) -> HostTensor {
     }
 }
 
-/// Reads the adapter of a checkpoint into a run's slots.
+/// Reads the adapter of a checkpoint into a run's slots, as `lora` has it saved.
 ///
 /// # Errors
 ///
 /// A file that is damaged, or an adapter with other tensors than `slots`.
 pub fn load_adapters(
     dir: &Path,
+    lora: &LoraConfig,
     slots: Vec<AdapterSlot>,
+    whole: Vec<WholeWeight>,
     device: &Device,
 ) -> Result<Adapters, Error> {
     let adapter = load_adapter(dir)?;
+    let is_doubled = lora.principal_init().is_some();
+    let saved = |slot: &AdapterSlot| match is_doubled {
+        true => slot.doubled().tensors(),
+        false => slot.tensors(),
+    };
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
-        .flat_map(AdapterSlot::tensors)
+        .flat_map(saved)
+        .chain(whole.iter().map(WholeWeight::tensor))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(dir, &expected)?;
-    Ok(Adapters::from_tensors(slots, &adapter.tensors, device))
+    let tensors = &adapter.tensors;
+    let adapters = match is_doubled {
+        true => Adapters::from_doubled(slots, tensors, device),
+        false => Adapters::from_tensors(slots, tensors, device),
+    };
+    Ok(adapters.with_whole(whole, tensors))
 }
 
 /// Reads the counters of a checkpoint and puts its moments into `optimizer`.

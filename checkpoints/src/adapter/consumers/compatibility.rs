@@ -41,8 +41,7 @@ const LIST_NAMES: &str = "export with --to peft, which lists the names";
 /// What every program makes of `adapter`; `tied_head` says whether its base model's output layer
 /// is the embedding.
 ///
-/// DoRA, biases, `modules_to_save` and adapters of embeddings have no row: reading such an adapter
-/// is an error already.
+/// Biases and adapters of embeddings have no row: reading such an adapter is an error already.
 ///
 /// # Errors
 ///
@@ -60,6 +59,7 @@ pub fn compatibility(adapter: &Adapter, tied_head: bool) -> Result<Compatibility
     let pairs = pairs(&adapter.tensors)?;
     let modules: Vec<&str> = pairs.iter().map(|pair| pair.module).collect();
     let mut rows = vec![rank_row(adapter, largest_rank(adapter, &pairs))?];
+    rows.extend(beside_factors_row(adapter));
     rows.extend(targets_row(config));
     rows.extend(unrecognised_row(config));
     for (feature, alone) in [
@@ -105,6 +105,17 @@ fn rank_row(adapter: &Adapter, rank: usize) -> Result<CompatibilityRow, Checkpoi
         feature: format!("LoRA of rank {rank}"),
         verdicts: [peft, vllm, Verdict::Ok, others],
         fix,
+    })
+}
+
+/// DoRA and whole weights, which PEFT alone loads.
+fn beside_factors_row(adapter: &Adapter) -> Option<CompatibilityRow> {
+    let what = adapter.beside_factors()?;
+    let refused = || Verdict::Refused("it loads low-rank factors alone".to_owned());
+    Some(CompatibilityRow {
+        feature: what.to_owned(),
+        verdicts: [Verdict::Ok, refused(), refused(), refused()],
+        fix: Some("export the merged model: --to merged, or --to gguf --merged".to_owned()),
     })
 }
 

@@ -42,6 +42,7 @@ pub struct VllmLoad {
 ///
 /// # Errors
 ///
+/// - DoRA or whole weights
 /// - a rank above `max_lora_rank`, or above the largest that vLLM has
 /// - a module that is no linear layer of these models
 /// - a tensor is no factor or lacks its other half
@@ -53,6 +54,7 @@ pub fn vllm_rules(
     adapter: &Adapter,
     max_lora_rank: Option<usize>,
 ) -> Result<VllmLoad, CheckpointError> {
+    factors_alone(adapter, "vLLM")?;
     let pairs = pairs(&adapter.tensors)?;
     let rank = largest_rank(adapter, &pairs);
     let refused = |problem, fix| CheckpointError::RefusedBy {
@@ -111,14 +113,27 @@ pub(super) fn largest_rank(adapter: &Adapter, pairs: &[Pair<'_>]) -> usize {
 ///
 /// # Errors
 ///
-/// A tensor is no factor or lacks its other half.
+/// DoRA or whole weights; a tensor is no factor or lacks its other half.
 ///
 /// # Source
 ///
 /// sgl-project/sglang, issue 40835.
 pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
+    factors_alone(adapter, "SGLang")?;
     let scaling = sglang_scaling(&adapter.config);
     Ok(for_all(&pairs(&adapter.tensors)?, |_| scaling))
+}
+
+/// Refuses an adapter that is more than low-rank factors.
+fn factors_alone(adapter: &Adapter, consumer: &'static str) -> Result<(), CheckpointError> {
+    match adapter.beside_factors() {
+        None => Ok(()),
+        Some(what) => Err(CheckpointError::RefusedBy {
+            consumer,
+            problem: format!("it loads low-rank factors alone, and the adapter has {what}"),
+            fix: "export the merged model: --to merged, or --to gguf --merged".to_owned(),
+        }),
+    }
 }
 
 pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
@@ -163,12 +178,13 @@ pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
 ///
 /// # Errors
 ///
-/// A module without a name in GGUF, or a tensor that is no factor or lacks its other half.
+/// DoRA or whole weights, a module without a name in GGUF, or a tensor that is no factor or lacks its other half.
 ///
 /// # Source
 ///
 /// ggml-org/llama.cpp, `convert_lora_to_gguf.py` and `src/llama-adapter.h`, `get_scale`.
 pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
+    factors_alone(adapter, "llama.cpp's converter")?;
     let pairs = pairs(&adapter.tensors)?;
     if let Some(pair) = pairs.iter().find(|pair| !is_in_gguf(pair.module)) {
         return Err(CheckpointError::RefusedBy {

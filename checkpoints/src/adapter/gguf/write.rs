@@ -24,6 +24,7 @@ use crate::weights::{FloatDtype, HostTensor, NewTensor, write_values};
 ///
 /// - `path` exists, or cannot be written; nothing is left behind
 /// - a module without a name in GGUF, or the output layer of a model that ties it; all are listed
+/// - DoRA or whole weights, which have no place there
 /// - a value or scaling that is not finite, or a value beyond the range of `dtype`
 /// - a tensor without its other half, rows that do not divide into heads
 ///
@@ -37,6 +38,14 @@ pub fn write_gguf_adapter(
     base: &GgufBase,
     dtype: FloatDtype,
 ) -> Result<(), CheckpointError> {
+    if let Some(what) = adapter.beside_factors() {
+        return Err(CheckpointError::Unsupported {
+            path: path.to_owned(),
+            feature: format!("an adapter with {what} in GGUF"),
+            fix: "llama.cpp's adapters are low-rank factors alone; export the merged model, with \
+                  --to gguf --merged",
+        });
+    }
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
     check_scalings(scalings)?;
     let modules = named(path, &scaled, base)?;

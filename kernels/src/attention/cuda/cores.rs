@@ -1,8 +1,9 @@
-//! What the attention kernels for tensor cores share: tiles of 64 rows in shared memory, in the
-//! type of the inputs, and products of tiles by the matrix units, with sums in f32.
+//! What the attention kernels for tensor cores share: tiles in shared memory, in the type of the
+//! inputs, and products of tiles by the matrix units, with sums in f32.
 //!
-//! Eight warps work on a tile: of a result of four by some fragments of 16 × 16, warp `w` has row
-//! `w / 2`, and every second fragment of that row. How a fragment lies in registers is the
+//! A cube has a tile of 64 rows of its own and walks over tiles of 64 rows of the other side, or of 32
+//! where the device has too little shared memory for 64. Eight warps work on a tile: of a result of
+//! four by some fragments of 16 × 16, warp `w` has row `w / 2`, and every second fragment of that row. How a fragment lies in registers is the
 //! hardware's secret, so that scores go through shared memory to be masked and exponentiated, and
 //! no sum is ever corrected: the forward pass first finds each row's sum of exponentials, and then
 //! adds values with their final weights, as the backward pass does.
@@ -12,13 +13,16 @@ use cubecl::prelude::*;
 
 use super::tiles::Head;
 
-/// Rows of a tile.
+/// Rows of the tile that a cube works on.
 pub(super) const ROWS: usize = 64;
 
 /// Units of a cube.
 pub(super) const UNITS: u32 = 256;
 
-/// Units that share a row of scores.
+/// Warps of a cube.
+const WARPS: usize = 8;
+
+/// Units that share a row of scores where each row is one of the cube's own.
 pub(super) const QUARTERS: usize = 4;
 
 /// Rows, columns and depth of a fragment.
@@ -26,12 +30,6 @@ const FRAGMENT: usize = 16;
 
 /// Elements of a vector, 16 bytes.
 pub(super) const VECTOR: usize = 8;
-
-/// Numbers from one row of f32 scores to the next: rows start in different banks.
-pub(super) const SCORE_PITCH: usize = ROWS + 4;
-
-/// The same of weights in 16 bits.
-pub(super) const WEIGHT_PITCH: usize = ROWS + 8;
 
 /// What the hardware wants of the address of a fragment, in bytes.
 pub(super) const ALIGNMENT: usize = 128;
@@ -41,8 +39,20 @@ pub(super) const ALIGNMENT: usize = 128;
 pub(super) struct CoreTiles {
     /// Elements of a head, a multiple of 32.
     pub(super) columns: usize,
+    /// Rows of the tiles that a cube walks over: 64 or 32.
+    pub(super) moving: usize,
     /// Whether a query sees its own and earlier keys alone.
     pub(super) causal: bool,
+}
+
+/// Numbers from one row of f32 scores to the next: rows start in different banks.
+pub(super) const fn score_pitch(columns: usize) -> usize {
+    columns + 4
+}
+
+/// The same of weights in 16 bits.
+pub(super) const fn weight_pitch(columns: usize) -> usize {
+    columns + 8
 }
 
 impl CoreTiles {
@@ -51,18 +61,24 @@ impl CoreTiles {
         self.columns + VECTOR
     }
 
-    /// Vectors of a tile.
-    pub(super) fn vectors(&self) -> usize {
-        ROWS * self.pitch() / VECTOR
+    /// Vectors of a tile of so many rows.
+    pub(super) fn vectors(&self, rows: usize) -> usize {
+        rows * self.pitch() / VECTOR
     }
 
     /// Fragments of a row of a result, of which a warp has every second.
     pub(super) fn own_fragments(&self) -> usize {
         self.columns / (2 * FRAGMENT)
     }
+
+    /// Numbers that scores take, whichever side's rows are theirs, and results on their way out.
+    pub(super) fn scores(&self) -> usize {
+        let own = ROWS * score_pitch(self.moving);
+        own.max(self.moving * score_pitch(ROWS))
+    }
 }
 
-/// Copies the rows from `first` on of a head; rows from `last` on are zeros.
+/// Copies the rows from `first` on of a head, `rows` of them; those from `last` on are zeros.
 #[cube]
 pub(super) fn load<T: Float, N: Size>(
     from: &[Vector<T, N>],
@@ -70,11 +86,12 @@ pub(super) fn load<T: Float, N: Size>(
     first: usize,
     last: usize,
     to: &mut Shared<[Vector<T, N>]>,
+    #[comptime] rows: usize,
     #[comptime] tiles: CoreTiles,
 ) {
     let vectors = comptime!(tiles.columns / VECTOR);
     let mut i = UNIT_POS as usize;
-    while i < comptime!(ROWS * tiles.columns / VECTOR) {
+    while i < comptime!(rows * tiles.columns / VECTOR) {
         let row = i / vectors;
         let column = i % vectors;
         let token = first + row;
@@ -110,21 +127,29 @@ pub(super) fn no_sums(#[comptime] tiles: CoreTiles) -> Sequence<Matrix<f32>> {
     sums
 }
 
-/// Writes the products of rows of `a` with rows of `b`, `ROWS` × `ROWS` numbers.
+/// Writes the products of `a_rows` rows of `a` with `b_rows` rows of `b`.
 #[cube]
 pub(super) fn store_products<T: Float, N: Size>(
     a: &Shared<[Vector<T, N>]>,
     b: &Shared<[Vector<T, N>]>,
     products: &mut Shared<[f32]>,
+    #[comptime] a_rows: usize,
+    #[comptime] b_rows: usize,
     #[comptime] tiles: CoreTiles,
 ) {
     let warp = (UNIT_POS / 32) as usize;
-    let row = warp / 2 * FRAGMENT;
-    let column = warp % 2 * comptime!(2 * FRAGMENT);
+    // Warps of a row of fragments, and fragments of that row that a warp has, side by side.
+    let beside = comptime!(WARPS / (a_rows / FRAGMENT));
+    let own = comptime!(b_rows / FRAGMENT / beside);
+    let row = warp / beside * FRAGMENT;
+    let column = warp % beside * comptime!(own * FRAGMENT);
     let pitch = comptime!(tiles.pitch());
     let row_vectors = comptime!(tiles.pitch() / VECTOR);
-    let first = zeros();
-    let second = zeros();
+    let mut sums = Sequence::<Matrix<f32>>::new();
+    #[unroll]
+    for _ in 0..own {
+        sums.push(zeros());
+    }
     #[unroll]
     for step in 0..comptime!(tiles.columns / FRAGMENT) {
         let depth = comptime!(step * FRAGMENT / VECTOR);
@@ -135,50 +160,53 @@ pub(super) fn store_products<T: Float, N: Size>(
             FRAGMENT,
             FRAGMENT,
             MatrixLayout::RowMajor,
-            &a[left..comptime!(tiles.vectors())],
+            &a[left..comptime!(tiles.vectors(a_rows))],
             pitch as u32,
         );
-        let right = column * row_vectors + depth;
-        let right = Matrix::<Vector<T, N>>::from_slice(
-            MatrixIdent::B,
-            FRAGMENT,
-            FRAGMENT,
-            FRAGMENT,
-            MatrixLayout::ColMajor,
-            &b[right..comptime!(tiles.vectors())],
-            pitch as u32,
-        );
-        cmma::execute(&left, &right, &first, &first);
-        let right = (column + FRAGMENT) * row_vectors + depth;
-        let right = Matrix::<Vector<T, N>>::from_slice(
-            MatrixIdent::B,
-            FRAGMENT,
-            FRAGMENT,
-            FRAGMENT,
-            MatrixLayout::ColMajor,
-            &b[right..comptime!(tiles.vectors())],
-            pitch as u32,
-        );
-        cmma::execute(&left, &right, &second, &second);
+        #[unroll]
+        for i in 0..own {
+            let right = (column + comptime!(i * FRAGMENT)) * row_vectors + depth;
+            let right = Matrix::<Vector<T, N>>::from_slice(
+                MatrixIdent::B,
+                FRAGMENT,
+                FRAGMENT,
+                FRAGMENT,
+                MatrixLayout::ColMajor,
+                &b[right..comptime!(tiles.vectors(b_rows))],
+                pitch as u32,
+            );
+            cmma::execute(&left, &right, sums.index(i), sums.index(i));
+        }
     }
-    let start = row * SCORE_PITCH + column;
-    store_fragment(products, start, &first);
-    store_fragment(products, start + FRAGMENT, &second);
+    let start = row * comptime!(score_pitch(b_rows)) + column;
+    #[unroll]
+    for i in 0..own {
+        let start = start + comptime!(i * FRAGMENT);
+        store_fragment(products, start, sums.index(i), b_rows, tiles);
+    }
 }
 
+/// Writes a fragment into rows of `columns` numbers.
 #[cube]
-fn store_fragment(to: &mut Shared<[f32]>, start: usize, fragment: &Matrix<f32>) {
+fn store_fragment(
+    to: &mut Shared<[f32]>,
+    start: usize,
+    fragment: &Matrix<f32>,
+    #[comptime] columns: usize,
+    #[comptime] tiles: CoreTiles,
+) {
     cmma::store(
-        &mut to[start..comptime!(ROWS * SCORE_PITCH)],
+        &mut to[start..comptime!(tiles.scores())],
         fragment,
-        comptime!(SCORE_PITCH as u32),
+        comptime!(score_pitch(columns) as u32),
         MatrixLayout::RowMajor,
     );
 }
 
 /// Adds rows of `rows`, each times its weight, to the warp's part of the results.
 ///
-/// Row `i` of `weights` has the weights of result `i`, or column `i` where it is `transposed`.
+/// Row `i` of `weights` has the weights of result `i`, of the rows that the cube walks over; or column
+/// `i`, where it is `transposed`.
 #[cube]
 pub(super) fn add_weighted<T: Float, N: Size>(
     weights: &Shared<[T]>,
@@ -189,13 +217,15 @@ pub(super) fn add_weighted<T: Float, N: Size>(
 ) {
     let warp = (UNIT_POS / 32) as usize;
     let row = warp / 2 * FRAGMENT;
+    let pitch = comptime!(weight_pitch(if transposed { ROWS } else { tiles.moving }));
+    let all = comptime!(pitch * if transposed { tiles.moving } else { ROWS });
     #[unroll]
-    for step in 0..comptime!(ROWS / FRAGMENT) {
+    for step in 0..comptime!(tiles.moving / FRAGMENT) {
         let depth = comptime!(step * FRAGMENT);
         let (start, layout) = if comptime!(transposed) {
-            (depth * WEIGHT_PITCH + row, MatrixLayout::ColMajor)
+            (depth * pitch + row, MatrixLayout::ColMajor)
         } else {
-            (row * WEIGHT_PITCH + depth, MatrixLayout::RowMajor)
+            (row * pitch + depth, MatrixLayout::RowMajor)
         };
         let left = Matrix::<T>::from_slice(
             MatrixIdent::A,
@@ -203,8 +233,8 @@ pub(super) fn add_weighted<T: Float, N: Size>(
             FRAGMENT,
             FRAGMENT,
             layout,
-            &weights[start..comptime!(ROWS * WEIGHT_PITCH)],
-            comptime!(WEIGHT_PITCH as u32),
+            &weights[start..all],
+            comptime!(pitch as u32),
         );
         #[unroll]
         for i in 0..comptime!(tiles.own_fragments()) {
@@ -216,7 +246,7 @@ pub(super) fn add_weighted<T: Float, N: Size>(
                 FRAGMENT,
                 FRAGMENT,
                 MatrixLayout::RowMajor,
-                &rows[start..comptime!(tiles.vectors())],
+                &rows[start..comptime!(tiles.vectors(tiles.moving))],
                 comptime!(tiles.pitch() as u32),
             );
             cmma::execute(&left, &right, sums.index(i), sums.index(i));
@@ -226,8 +256,8 @@ pub(super) fn add_weighted<T: Float, N: Size>(
 
 /// Writes the results of all warps, times `factor`, as rows `first..last` of a head.
 ///
-/// `scratch` holds `ROWS` × `SCORE_PITCH` numbers; every unit calls this, and none may read
-/// `scratch` afterwards without waiting for the others.
+/// `scratch` holds scores; every unit calls this, and none may read `scratch` afterwards without
+/// waiting for the others.
 #[cube]
 pub(super) fn store<T: Float, N: Size>(
     sums: &Sequence<Matrix<f32>>,
@@ -241,17 +271,22 @@ pub(super) fn store<T: Float, N: Size>(
 ) {
     let warp = (UNIT_POS / 32) as usize;
     let row = warp / 2 * FRAGMENT;
-    // `ROWS` columns at a time, two fragments of each warp.
+    // As many columns at a time as the scratch has, and of each warp half of their fragments.
+    let width = comptime!(tiles.moving);
+    let pitch = comptime!(score_pitch(width));
+    let at_once = comptime!(width / (2 * FRAGMENT));
     #[unroll]
-    for part in 0..comptime!(tiles.own_fragments().div_ceil(2)) {
+    for part in 0..comptime!(tiles.own_fragments().div_ceil(at_once)) {
         sync_cube();
         #[unroll]
-        for i in comptime!(2 * part)..comptime!((2 * part + 2).min(tiles.own_fragments())) {
-            let column = (warp % 2 + comptime!(2 * i - 4 * part)) * FRAGMENT;
-            store_fragment(scratch, row * SCORE_PITCH + column, sums.index(i));
+        for i in comptime!(at_once * part)
+            ..comptime!((at_once * part + at_once).min(tiles.own_fragments()))
+        {
+            let column = (warp % 2 + comptime!(2 * (i - at_once * part))) * FRAGMENT;
+            store_fragment(scratch, row * pitch + column, sums.index(i), width, tiles);
         }
         sync_cube();
-        let vectors = comptime!((tiles.columns - part * ROWS).min(ROWS) / VECTOR);
+        let vectors = comptime!((tiles.columns - part * width).min(width) / VECTOR);
         let mut i = UNIT_POS as usize;
         while i < comptime!(ROWS * vectors) {
             let row = i / vectors;
@@ -261,10 +296,10 @@ pub(super) fn store<T: Float, N: Size>(
                 let mut value = Vector::<f32, N>::new(0.0f32);
                 #[unroll]
                 for e in 0..VECTOR {
-                    let sum = scratch[row * SCORE_PITCH + column * VECTOR + e];
+                    let sum = scratch[row * pitch + column * VECTOR + e];
                     value.insert(e, sum * factor);
                 }
-                let place = column + comptime!(part * ROWS / VECTOR);
+                let place = column + comptime!(part * width / VECTOR);
                 to[head.offset + token * head.stride + place] = Vector::<T, N>::cast_from(value);
             }
             i += comptime!(UNITS as usize);

@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 
 use super::cores::{
-    ALIGNMENT, CoreTiles, QUARTERS, ROWS, SCORE_PITCH, VECTOR, WEIGHT_PITCH, add_weighted, load,
-    no_sums, store, store_products,
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, UNITS, VECTOR, add_weighted, load, no_sums, score_pitch,
+    store, store_products, weight_pitch,
 };
 use super::tiles::{heads, is_seen, own_block};
 
@@ -26,7 +26,11 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
-    let vectors = comptime!(tiles.vectors());
+    let own = comptime!(tiles.vectors(ROWS));
+    let moving = comptime!(tiles.vectors(tiles.moving));
+    let scores = comptime!(tiles.scores());
+    let score_pitch = comptime!(score_pitch(tiles.moving));
+    let weight_pitch = comptime!(weight_pitch(tiles.moving));
     let columns = comptime!(tiles.columns / VECTOR);
     let h = h as usize;
     let g = g as usize;
@@ -38,14 +42,13 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let first = block.first;
     let last = block.last;
 
-    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
-    let mut d_weights =
-        Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
-    let mut d_scores = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
+    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
+    let mut d_weights = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
+    let mut d_scores = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * weight_pitch), ALIGNMENT);
 
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
@@ -54,8 +57,8 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let token = min(query, last - 1);
     let log_sum = log_sums[token * h + head];
     let dot = dots[token * h + head];
-    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, tiles);
-    load::<T, N>(d_out, &heads.out, first, last, &mut d_outs, tiles);
+    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, ROWS, tiles);
+    load::<T, N>(d_out, &heads.out, first, last, &mut d_outs, ROWS, tiles);
     let mut stop = end;
     if comptime!(tiles.causal) {
         stop = min(end, first + ROWS);
@@ -64,26 +67,34 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let sums = no_sums(tiles);
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
-        load::<T, N>(qkv, &heads.values, tile, end, &mut values, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
+        load::<T, N>(
+            qkv,
+            &heads.values,
+            tile,
+            end,
+            &mut values,
+            tiles.moving,
+            tiles,
+        );
         sync_cube();
-        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
-        store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
+        store_products::<T, N>(&queries, &keys, &mut scores, ROWS, tiles.moving, tiles);
+        store_products::<T, N>(&d_outs, &values, &mut d_weights, ROWS, tiles.moving, tiles);
         sync_cube();
         #[unroll]
-        for j in 0..comptime!(ROWS / QUARTERS) {
+        for j in 0..comptime!(tiles.moving / QUARTERS) {
             let column = quarter + comptime!(j * QUARTERS);
             let mut d_score = 0.0f32;
             if is_seen(query, tile + column, end, tiles.causal) {
-                let weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
-                d_score = weight * (d_weights[row * SCORE_PITCH + column] - dot);
+                let weight = (scores[row * score_pitch + column] * scale - log_sum).exp();
+                d_score = weight * (d_weights[row * score_pitch + column] - dot);
             }
-            d_scores[row * WEIGHT_PITCH + column] = T::cast_from(d_score);
+            d_scores[row * weight_pitch + column] = T::cast_from(d_score);
         }
         sync_cube();
         add_weighted::<T, N>(&d_scores, &keys, &sums, false, tiles);
         sync_cube();
-        tile += ROWS;
+        tile += tiles.moving;
     }
     store::<T, N>(
         &sums,
@@ -114,7 +125,11 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
-    let vectors = comptime!(tiles.vectors());
+    let own = comptime!(tiles.vectors(ROWS));
+    let moving = comptime!(tiles.vectors(tiles.moving));
+    let scores = comptime!(tiles.scores());
+    let score_pitch = comptime!(score_pitch(ROWS));
+    let weight_pitch = comptime!(weight_pitch(ROWS));
     let columns = comptime!(tiles.columns / VECTOR);
     let h = h as usize;
     let g = g as usize;
@@ -127,21 +142,24 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let first = block.first;
     let last = block.last;
 
-    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
+    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
     // Rows of these are queries, so that the products read weights by column.
-    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
-    let mut d_weights =
-        Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
-    let mut weights = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
-    let mut d_scores = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+    let mut d_weights = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
+    let mut weights =
+        Shared::<[T]>::new_aligned_slice(comptime!(tiles.moving * weight_pitch), ALIGNMENT);
+    let mut d_scores =
+        Shared::<[T]>::new_aligned_slice(comptime!(tiles.moving * weight_pitch), ALIGNMENT);
 
-    let row = UNIT_POS as usize / QUARTERS;
-    let quarter = UNIT_POS as usize % QUARTERS;
-    load::<T, N>(qkv, &fixed.keys, first, last, &mut keys, tiles);
-    load::<T, N>(qkv, &fixed.values, first, last, &mut values, tiles);
+    // Units that share a row of scores, which is one of the queries.
+    let sharing = comptime!(UNITS as usize / tiles.moving);
+    let row = UNIT_POS as usize / sharing;
+    let share = UNIT_POS as usize % sharing;
+    load::<T, N>(qkv, &fixed.keys, first, last, &mut keys, ROWS, tiles);
+    load::<T, N>(qkv, &fixed.values, first, last, &mut values, ROWS, tiles);
     let mut from = start;
     if comptime!(tiles.causal) {
         from = first;
@@ -154,32 +172,48 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
         let heads = heads(h, g, head, columns);
         let mut tile = from;
         while tile < end {
-            load::<T, N>(qkv, &heads.queries, tile, end, &mut queries, tiles);
-            load::<T, N>(d_out, &heads.out, tile, end, &mut d_outs, tiles);
+            load::<T, N>(
+                qkv,
+                &heads.queries,
+                tile,
+                end,
+                &mut queries,
+                tiles.moving,
+                tiles,
+            );
+            load::<T, N>(
+                d_out,
+                &heads.out,
+                tile,
+                end,
+                &mut d_outs,
+                tiles.moving,
+                tiles,
+            );
             sync_cube();
-            store_products::<T, N>(&queries, &keys, &mut scores, tiles);
-            store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
+            store_products::<T, N>(&queries, &keys, &mut scores, tiles.moving, ROWS, tiles);
+            store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles.moving, ROWS, tiles);
             sync_cube();
             let query = tile + row;
             let token = min(query, end - 1);
             let log_sum = log_sums[token * h + head];
             let dot = dots[token * h + head];
             #[unroll]
-            for j in 0..comptime!(ROWS / QUARTERS) {
-                let column = quarter + comptime!(j * QUARTERS);
+            for j in 0..comptime!(ROWS / sharing) {
+                let column = share + comptime!(j * sharing);
                 let mut weight = 0.0f32;
                 if query < end && is_seen(query, first + column, end, tiles.causal) {
-                    weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
+                    weight = (scores[row * score_pitch + column] * scale - log_sum).exp();
                 }
-                let d_weight = d_weights[row * SCORE_PITCH + column];
-                weights[row * WEIGHT_PITCH + column] = T::cast_from(weight);
-                d_scores[row * WEIGHT_PITCH + column] = T::cast_from(weight * (d_weight - dot));
+                let d_weight = d_weights[row * score_pitch + column];
+                weights[row * weight_pitch + column] = T::cast_from(weight);
+                d_scores[row * weight_pitch + column] = T::cast_from(weight * (d_weight - dot));
             }
             sync_cube();
             add_weighted::<T, N>(&weights, &d_outs, &value_sums, true, tiles);
             add_weighted::<T, N>(&d_scores, &queries, &key_sums, true, tiles);
             sync_cube();
-            tile += ROWS;
+            tile += tiles.moving;
         }
         head += 1;
     }
@@ -207,5 +241,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
 
 /// Bytes of shared memory of a cube of the larger kernel, for elements of two bytes.
 pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
-    4 * tiles.vectors() * 16 + 2 * ROWS * (SCORE_PITCH * 4 + WEIGHT_PITCH * 2)
+    let rows = 2 * (tiles.vectors(ROWS) + tiles.vectors(tiles.moving));
+    let weights = tiles.moving * weight_pitch(ROWS) * 2;
+    rows * 16 + 2 * (tiles.scores() * 4 + weights)
 }

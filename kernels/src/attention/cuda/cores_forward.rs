@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 
 use super::cores::{
-    ALIGNMENT, CoreTiles, QUARTERS, ROWS, SCORE_PITCH, VECTOR, WEIGHT_PITCH, add_weighted, load,
-    no_sums, store, store_products,
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, VECTOR, add_weighted, load, no_sums, score_pitch, store,
+    store_products, weight_pitch,
 };
 use super::forward::LOWEST;
 use super::tiles::{heads, is_seen, own_block};
@@ -24,7 +24,9 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
-    let vectors = comptime!(tiles.vectors());
+    let vectors = comptime!(tiles.vectors(tiles.moving));
+    let score_pitch = comptime!(score_pitch(tiles.moving));
+    let weight_pitch = comptime!(weight_pitch(tiles.moving));
     let columns = comptime!(tiles.columns / VECTOR);
     let h = h as usize;
     let g = g as usize;
@@ -36,17 +38,18 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let first = block.first;
     let last = block.last;
 
-    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut queries =
+        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(tiles.vectors(ROWS)), ALIGNMENT);
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
-    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
-    let mut weights = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(tiles.scores()), ALIGNMENT);
+    let mut weights = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * weight_pitch), ALIGNMENT);
     let mut partials = Shared::<[f32]>::new_slice(comptime!(2 * ROWS * QUARTERS));
 
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
     let query = first + row;
-    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, tiles);
+    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, ROWS, tiles);
     let mut stop = end;
     if comptime!(tiles.causal) {
         stop = min(end, first + ROWS);
@@ -56,28 +59,28 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let mut total = 0.0f32;
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
         sync_cube();
-        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+        store_products::<T, N>(&queries, &keys, &mut scores, ROWS, tiles.moving, tiles);
         sync_cube();
         let mut grown = maximum;
         #[unroll]
-        for j in 0..comptime!(ROWS / QUARTERS) {
+        for j in 0..comptime!(tiles.moving / QUARTERS) {
             let column = quarter + comptime!(j * QUARTERS);
             if is_seen(query, tile + column, end, tiles.causal) {
-                grown = max(grown, scores[row * SCORE_PITCH + column] * scale);
+                grown = max(grown, scores[row * score_pitch + column] * scale);
             }
         }
         total *= (maximum - grown).exp();
         maximum = grown;
         #[unroll]
-        for j in 0..comptime!(ROWS / QUARTERS) {
+        for j in 0..comptime!(tiles.moving / QUARTERS) {
             let column = quarter + comptime!(j * QUARTERS);
             if is_seen(query, tile + column, end, tiles.causal) {
-                total += (scores[row * SCORE_PITCH + column] * scale - grown).exp();
+                total += (scores[row * score_pitch + column] * scale - grown).exp();
             }
         }
-        tile += ROWS;
+        tile += tiles.moving;
     }
     let joined = join_quarters(&mut partials, maximum, total);
     let mut log_sum = 0.0f32;
@@ -91,24 +94,32 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let sums = no_sums(tiles);
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
-        load::<T, N>(qkv, &heads.values, tile, end, &mut values, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
+        load::<T, N>(
+            qkv,
+            &heads.values,
+            tile,
+            end,
+            &mut values,
+            tiles.moving,
+            tiles,
+        );
         sync_cube();
-        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+        store_products::<T, N>(&queries, &keys, &mut scores, ROWS, tiles.moving, tiles);
         sync_cube();
         #[unroll]
-        for j in 0..comptime!(ROWS / QUARTERS) {
+        for j in 0..comptime!(tiles.moving / QUARTERS) {
             let column = quarter + comptime!(j * QUARTERS);
             let mut weight = 0.0f32;
             if is_seen(query, tile + column, end, tiles.causal) {
-                weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
+                weight = (scores[row * score_pitch + column] * scale - log_sum).exp();
             }
-            weights[row * WEIGHT_PITCH + column] = T::cast_from(weight);
+            weights[row * weight_pitch + column] = T::cast_from(weight);
         }
         sync_cube();
         add_weighted::<T, N>(&weights, &values, &sums, false, tiles);
         sync_cube();
-        tile += ROWS;
+        tile += tiles.moving;
     }
     store::<T, N>(
         &sums,
@@ -145,5 +156,7 @@ fn join_quarters(partials: &mut Shared<[f32]>, maximum: f32, total: f32) -> f32 
 
 /// Bytes of shared memory of a cube, for elements of two bytes.
 pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
-    3 * tiles.vectors() * 16 + ROWS * (SCORE_PITCH * 4 + WEIGHT_PITCH * 2 + 2 * QUARTERS * 4)
+    let rows = tiles.vectors(ROWS) + 2 * tiles.vectors(tiles.moving);
+    let weights = ROWS * weight_pitch(tiles.moving) * 2;
+    rows * 16 + tiles.scores() * 4 + weights + 2 * ROWS * QUARTERS * 4
 }

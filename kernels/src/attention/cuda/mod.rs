@@ -44,10 +44,12 @@ impl Form {
     fn choose(qkv: &CubeTensor, c: usize, causality: Causality) -> Self {
         let causal = causality == Causality::Causal;
         let limit = qkv.client.properties().hardware.max_shared_memory_size;
-        let tiles = CoreTiles { columns: c, causal };
-        let bytes = cores_forward::shared_bytes(&tiles).max(cores_backward::shared_bytes(&tiles));
         let are_cores = has_cores_for(&qkv.client, element(qkv));
-        if qkv.dtype == DType::BF16 && are_cores && c.is_multiple_of(32) && bytes <= limit {
+        if qkv.dtype == DType::BF16
+            && are_cores
+            && c.is_multiple_of(32)
+            && let Some(tiles) = CoreTiles::within(limit, c, causal)
+        {
             return Self::Cores(tiles);
         }
         let vector = vector_size(4, &[c]);
@@ -72,6 +74,22 @@ impl Form {
             Self::Cores(_) => cores::ROWS,
             Self::Plain(tiles, _) => tiles.rows,
         }
+    }
+}
+
+impl CoreTiles {
+    /// The largest tiles that fit so many bytes of shared memory, forward and backward: 227 KiB on an
+    /// H100, 163 on an A100, 99 on GPUs for workstations.
+    fn within(limit: usize, columns: usize, causal: bool) -> Option<Self> {
+        [64, 32].into_iter().find_map(|moving| {
+            let tiles = Self {
+                columns,
+                moving,
+                causal,
+            };
+            let bytes = cores_forward::shared_bytes(&tiles);
+            (bytes.max(cores_backward::shared_bytes(&tiles)) <= limit).then_some(tiles)
+        })
     }
 }
 

@@ -28,8 +28,15 @@ pub(crate) fn sources(texts: &mut Texts) {
             texts.add(&form, dim, kernel);
             gradient_sources(texts, tiles, &form, element);
             let columns = c;
-            if element.size() == 2 {
-                core_sources(texts, CoreTiles { columns, causal }, &form, element);
+            for moving in [64, 32] {
+                let tiles = CoreTiles {
+                    columns,
+                    moving,
+                    causal,
+                };
+                if element.size() == 2 {
+                    core_sources(texts, tiles, &format!("{form}, {moving} rows"), element);
+                }
             }
         }
         let [out, d_out, dots] = [0; 3].map(|_| texts.buffer());

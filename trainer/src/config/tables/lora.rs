@@ -29,11 +29,24 @@ settings! {
         pub exclude_modules: Option<TargetModules>,
         /// Scale by `lora_alpha / sqrt(r)` instead.
         pub use_rslora: bool = false,
+        /// Modules that are trained and saved as a whole beside the factors: "lm_head", "embed_tokens" or
+        /// both, of a model that does not tie them. PEFT loads such an adapter; to other programs go merged
+        /// models.
+        pub modules_to_save: Vec<String>,
+        /// DoRA: the weight of an adapted layer is learned as magnitudes, one for each output, and
+        /// directions, which the factors change. PEFT loads such an adapter; to other programs go merged
+        /// models. With `lora_dropout` its steps are several times slower and keep several times the
+        /// memory.
+        pub use_dora: bool = false,
         /// The adapter that the run continues from instead of a new one: a folder of PEFT's, or a run,
         /// of which its best checkpoint is taken. It must have the rank, the scaling and the modules
         /// of this table.
         #[schemars(extend("x-kind" = "path"))]
         pub init_from: Option<PathBuf>,
+        /// How the factors begin, as PEFT's `init_lora_weights`: absent for B of zeros, "pissa" for the
+        /// principal singular values of each weight, "pissa_niter_4" for those that a sketch finds
+        /// after 4 iterations, faster. A checkpoint then has twice the rank, beside the base as it is.
+        pub init_weights: Option<String>,
         /// Ranks of single modules, by pattern; the first that matches counts.
         #[schemars(with = "BTreeMap<String, usize>")]
         pub rank_pattern: Patterns<usize>,

@@ -37,8 +37,8 @@ settings! {
         pub warmup_ratio: Option<f64> = Some(0.0),
         /// Steps that the learning rate takes to rise. Excludes `warmup_ratio`.
         pub warmup_steps: Option<u64>,
-        /// LoRA+: the learning rate of the adapters' B factors is this times that of A; 16 is the
-        /// authors' choice, with a smaller `learning_rate` than without.
+        /// LoRA+: the learning rate of the adapters' B factors, and of DoRA's magnitudes, is this times
+        /// that of A; 16 is the authors' choice, with a smaller `learning_rate` than without.
         #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
         pub loraplus_lr_ratio: Option<f64>,
         /// AdamW's decoupled weight decay.

@@ -274,7 +274,14 @@ fn values_out_of_range_are_refused() {
         ("learning_rate", "write --set table.key=value"),
         ("a b=1", "not the path of a setting"),
         ("train.lerning_rate=1", "did you mean `learning_rate`?"),
-        ("lora.use_dora=true", "DoRA is not trained here"),
+        (
+            "lora.load_in_4bit=true",
+            "weights are not kept in 4 bits here",
+        ),
+        (
+            "lora.modules_to_save=[\"norm\"]",
+            "`lora.modules_to_save` names",
+        ),
         (
             "checkpoint.save_strategy=\"steps\"",
             "checkpoint.save_steps",

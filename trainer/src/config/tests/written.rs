@@ -21,7 +21,13 @@ fn configs() -> [(&'static str, &'static [&'static str]); 14] {
         ),
         (
             Preset::Sft.text(),
-            &["train.max_steps=3", "train.warmup_steps=1", "device=cuda:1"],
+            &[
+                "lora.init_weights=pissa_niter_4",
+                "lora.modules_to_save=[\"lm_head\"]",
+                "train.max_steps=3",
+                "train.warmup_steps=1",
+                "device=cuda:1",
+            ],
         ),
         (
             SLOT,
@@ -157,6 +163,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         ];
         let unset = [
             "init_from",
+            "init_weights",
             "columns",
             "validation_split",
             "validation_group_by",

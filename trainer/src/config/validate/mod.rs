@@ -8,13 +8,13 @@ mod eval;
 use std::path::PathBuf;
 
 use tooltune_agents::Distractors;
-use tooltune_checkpoints::adapter::TargetModules;
+use tooltune_checkpoints::adapter::{TargetModules, saved_weight};
 use tooltune_hub::{RepoKind, RepoName};
 
 use super::did_you_mean;
 use super::enums::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, Packing,
-    RetrieverData,
+    PrincipalInit, RetrieverData,
 };
 use super::findings::Findings;
 use super::rules::Rules;
@@ -117,6 +117,45 @@ impl Rules<'_> {
             pattern => self.module_pattern("lora.target_modules", pattern),
         }
         self.rank("lora.r", lora.r);
+        self.init_weights(lora);
+        let path = "lora.modules_to_save";
+        for module in &lora.modules_to_save {
+            if saved_weight(module).is_none() {
+                let message = format!("`{path}` names {module:?}");
+                let help = "it can name \"lm_head\" and \"embed_tokens\"; other modules are adapted by \
+                            target_modules";
+                self.report(path, message, help);
+            }
+        }
+    }
+
+    fn init_weights(&mut self, lora: &LoraConfig) {
+        let path = "lora.init_weights";
+        let Some(word) = &lora.init_weights else {
+            return;
+        };
+        if PrincipalInit::parse(word).is_none() {
+            let message = format!("`{path}` cannot be {word:?}");
+            let help = "it can be \"pissa\" or \"pissa_niter_4\", with any number of iterations up to 1000; \
+                        leave it out for factors that begin as PEFT's do";
+            self.report(path, message, help);
+        }
+        self.exclusive(path, "lora.init_from");
+        if lora.use_dora {
+            let message = format!(
+                "`{path}` does not go with `lora.use_dora`: a checkpoint of twice the rank has no place for \
+                 magnitudes, in PEFT either"
+            );
+            self.report(path, message, "leave out one of the two");
+        }
+        let has_patterns = !lora.rank_pattern.0.is_empty() || !lora.alpha_pattern.0.is_empty();
+        if lora.use_rslora && has_patterns {
+            let message = format!(
+                "`{path}` does not go with `lora.use_rslora` and patterns of ranks or alphas: a checkpoint \
+                 of twice the rank could not keep their scalings, in PEFT either"
+            );
+            self.report(path, message, "leave out use_rslora, or the patterns");
+        }
     }
 
     fn module_pattern(&mut self, path: &str, pattern: &TargetModules) {
@@ -369,6 +408,16 @@ impl Rules<'_> {
             let message = "`train.gradient_checkpointing` keeps 0 blocks";
             let help = format!("write \"{}\" for that", CheckpointingMode::Full);
             self.report("train.gradient_checkpointing", message, help);
+        }
+        if !config.lora.modules_to_save.is_empty() && train.self_distillation_alpha > 0.0 {
+            let message = "`lora.modules_to_save` does not go with `train.self_distillation_alpha`: the \
+                           teacher would need the head and the embedding as they were, a second time";
+            self.report("lora.modules_to_save", message, "leave out one of the two");
+        }
+        if config.lora.init_weights.is_some() && train.self_distillation_alpha > 0.0 {
+            let message = "`lora.init_weights` does not go with `train.self_distillation_alpha`: the base \
+                           weights lose what the factors begin with, so that no teacher is left";
+            self.report("lora.init_weights", message, "leave out one of the two");
         }
     }
 

@@ -1,0 +1,73 @@
+//! Work of a library on CubeCL's stream, ordered as CubeCL orders its own launches.
+
+use std::any::TypeId;
+
+use burn::backend::StreamId;
+use cubecl::client::Client;
+use cubecl::cuda::CudaRuntime;
+use cubecl::device_handle::DeviceHandle;
+use cubecl::server::{Handle, ServerError};
+use cubecl_server::id::KernelId;
+use cubecl_server::runtime::Runtime;
+use cubecl_server::stream::{ExecuteScope, WriteScoped};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+/// CubeCL's server of a CUDA device, which has a thread of its own.
+pub(super) type Server = <CudaRuntime as Runtime>::Server;
+
+/// Runs `body` on the server's thread, after all that this thread has submitted, with the stream and
+/// the addresses of `reads`, then `writes`, then `scratch`.
+///
+/// What `body` enqueues on the stream is ordered as a launch is. Where it fails, or one of `reads` was
+/// never written, whoever reads `writes` gets that error.
+///
+/// # Panics
+///
+/// If the client is another runtime's, or a buffer that is written another stream's: a bug of the
+/// caller.
+pub(super) fn on_stream<K: 'static>(
+    client: &Client,
+    [reads, writes, scratch]: [Vec<Handle>; 3],
+    body: impl FnOnce(CUstream, &[CUdeviceptr]) -> Result<(), ServerError> + Send + 'static,
+) {
+    // For a client of another runtime `DeviceHandle::new` would start a CUDA server.
+    let service = client.service_id();
+    assert_eq!(service.service, TypeId::of::<Server>(), "a CUDA client");
+    for handle in reads.iter().chain(&writes).chain(&scratch) {
+        assert_eq!(handle.service, service, "a buffer of this device");
+    }
+    // A reader waits for the stream that a buffer was made on, not for the one that wrote it last.
+    let id = StreamId::current();
+    let mut written = writes.iter().chain(&scratch);
+    assert!(
+        written.all(|handle| handle.stream == id),
+        "a buffer of this stream"
+    );
+    if cubecl::dry_run::dry_run() {
+        return;
+    }
+    let bindings = |handles: Vec<Handle>| handles.into_iter().map(Handle::binding).collect();
+    let [reads, writes, scratch]: [Vec<_>; 3] = [reads, writes, scratch].map(bindings);
+
+    DeviceHandle::<Server>::new(service.device).submit(move |server| {
+        let kernel = KernelId::new::<K>();
+        let scope = ExecuteScope::launching(server, kernel, id, reads.iter(), writes.clone());
+        // A failure is kept with what should have been written, for whoever reads it.
+        let _ = scope.execute(|server| {
+            let all = || reads.iter().chain(&writes).chain(&scratch);
+            // Dropped when the work is enqueued: the drop records the event until which buffers of
+            // other streams are held.
+            let mut streams = server.write_streams().resolve(id, all())?;
+            let mut addresses = Vec::new();
+            for buffer in all() {
+                // A graph that is being recorded guards the pages that it was given.
+                let location = buffer.memory.descriptor().location();
+                streams.current().capturing.touch(buffer.stream, location);
+                let memory = &mut streams.get(&buffer.stream).memory_management_gpu;
+                let (start, end) = (buffer.offset_start, buffer.offset_end);
+                addresses.push(memory.get_resource(buffer.memory.clone(), start, end)?.ptr);
+            }
+            body(streams.current().sys, &addresses)
+        });
+    });
+}

@@ -1,0 +1,187 @@
+//! Stacked adapted maps by cuBLASLt: scales, residual, bias and sums are part of the products, and
+//! gradients of the factors are written where the optimizer reads them.
+//!
+//! The reference is [`super::composed`].
+
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{DType, FloatDType};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+
+use super::adapter::{AdapterPlan, PartLayout};
+use super::backend::{Frozen, Saved, Spec};
+use super::cpu::Wants;
+use crate::cube::launch::output;
+use crate::cublaslt::{self, Matrix, Product};
+use crate::dropout::Dropout;
+use crate::dropout::cuda::{add_kept, kept};
+
+/// The factors of a stack, in the type that products read.
+struct Factors {
+    tensor: CubeTensor,
+    inputs: usize,
+}
+
+impl Factors {
+    fn new(factors: &CubeTensor, plan: &AdapterPlan, dtype: DType) -> Self {
+        Self {
+            tensor: cast(factors.clone(), dtype),
+            inputs: plan.layout.in_features,
+        }
+    }
+
+    /// `[r, in]`.
+    fn a(&self, part: &PartLayout) -> Matrix {
+        let range = part.a(self.inputs);
+        Matrix::of_flat(&self.tensor, range, [part.rank, self.inputs])
+    }
+
+    /// `[out, r]`.
+    fn b(&self, part: &PartLayout) -> Matrix {
+        let range = part.b(self.inputs);
+        Matrix::of_flat(&self.tensor, range, [part.out_features, part.rank])
+    }
+}
+
+/// What a part's low-rank values are multiplied with.
+fn scale(part: &PartLayout, dropout: Option<Dropout>) -> f32 {
+    part.scaling * dropout.map_or(1.0, Dropout::scale)
+}
+
+/// `x` less what a part's dropout takes.
+fn seen(x: &Matrix, dropout: Option<Dropout>) -> Matrix {
+    dropout.map_or_else(
+        || x.clone(),
+        |dropout| Matrix::new(&kept(x.tensor().clone(), dropout)),
+    )
+}
+
+fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
+    if x.dtype == dtype {
+        x
+    } else {
+        CubeBackend::float_cast(x, FloatDType::from(dtype))
+    }
+}
+
+/// The parts of a plan with their dropout.
+fn parts<'a>(
+    plan: &'a AdapterPlan,
+    spec: &Spec,
+) -> impl Iterator<Item = (&'a PartLayout, Option<Dropout>)> {
+    let dropout = spec.part_dropout();
+    let dropout = move |i: usize| dropout.get(i).copied().flatten();
+    plan.layout
+        .parts
+        .iter()
+        .enumerate()
+        .map(move |(i, part)| (part, dropout(i)))
+}
+
+/// The contract is [`super::backend::LinearPasses::linear_forward`]'s; `None` where cuBLASLt does not
+/// compute it.
+pub(super) fn forward(
+    x: &CubeTensor,
+    factors: Option<&CubeTensor>,
+    residual: Option<&CubeTensor>,
+    frozen: &Frozen<CubeBackend>,
+    spec: &Spec,
+) -> Option<(CubeTensor, Option<CubeTensor>)> {
+    let weight = frozen.weight.clone().into_option()?;
+    let x = Matrix::new(x);
+    let [n, _] = x.dims();
+    if n == 0 || !cublaslt::is_served(&weight.client) {
+        return None;
+    }
+    let dtype = x.tensor().dtype;
+    let outputs = spec.out_features.iter().sum();
+    let y_dtype = if residual.is_some() {
+        DType::F32
+    } else {
+        dtype
+    };
+    let y = output(x.tensor(), [n, outputs], y_dtype);
+    let sums = Matrix::new(&y);
+    let bias = frozen.bias.clone().into_option();
+    let dense = Product::new(x.clone(), Matrix::new(&weight).transposed(), sums.clone());
+    Product {
+        c: residual.map(Matrix::new),
+        bias: bias.map(|bias| cast(bias, y_dtype)),
+        ..dense
+    }
+    .enqueue()?;
+    let mut low = None;
+    if let (Some(factors), Some(plan)) = (factors, &spec.adapter) {
+        let factors = Factors::new(factors, plan, dtype);
+        let ranks = plan.layout.parts.iter().map(|part| part.rank).sum();
+        let lows = output(x.tensor(), [n, ranks], dtype);
+        let mut first = 0;
+        for (part, dropout) in parts(plan, spec) {
+            let own = Matrix::new(&lows).columns(first..first + part.rank);
+            first += part.rank;
+            let down = Product::new(seen(&x, dropout), factors.a(part).transposed(), own.clone());
+            down.scaled(scale(part, dropout)).enqueue()?;
+            let range = part.first_output..part.first_output + part.out_features;
+            let up = Product::new(own, factors.b(part).transposed(), sums.columns(range));
+            up.added().enqueue()?;
+        }
+        low = Some(lows);
+    }
+    Some((y, low))
+}
+
+/// The contract is [`super::backend::LinearPasses::linear_backward`]'s; `None` where cuBLASLt does not
+/// compute it.
+pub(super) fn backward(
+    saved: &Saved<CubeBackend>,
+    dy: &CubeTensor,
+    wants: Wants,
+) -> Option<(Option<CubeTensor>, Option<CubeTensor>)> {
+    let weight = saved.frozen.weight.clone().into_option()?;
+    let x = Matrix::new(&saved.x);
+    let [n, inputs] = x.dims();
+    if n == 0 || !cublaslt::is_served(&weight.client) {
+        return None;
+    }
+    let dtype = x.tensor().dtype;
+    let dy = Matrix::new(&cast(dy.clone(), dtype));
+    let mut dx = (wants == Wants::InputAndFactors).then(|| output(x.tensor(), [n, inputs], dtype));
+    if let Some(dx) = &dx {
+        Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx)).enqueue()?;
+    }
+    let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
+    else {
+        return Some((dx, None));
+    };
+    let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
+    let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);
+    let factors = Factors::new(factors, plan, dtype);
+    let low = Matrix::new(low);
+    let mut first = 0;
+    for (part, dropout) in parts(plan, &saved.spec) {
+        let range = part.first_output..part.first_output + part.out_features;
+        let (dy, low) = (dy.columns(range), low.columns(first..first + part.rank));
+        first += part.rank;
+        let d_low = Matrix::new(&output(x.tensor(), [n, part.rank], dtype));
+        let down = Product::new(dy.clone(), factors.b(part), d_low.clone());
+        down.scaled(scale(part, dropout)).enqueue()?;
+        let d_a = gradient(part.a(inputs), [part.rank, inputs]);
+        Product::new(d_low.clone().transposed(), seen(&x, dropout), d_a).enqueue()?;
+        let d_b = gradient(part.b(inputs), [part.out_features, part.rank]);
+        Product::new(dy.transposed(), low, d_b).enqueue()?;
+        dx = match (dx, dropout) {
+            (Some(dx), None) => {
+                let up = Product::new(d_low, factors.a(part), Matrix::new(&dx));
+                up.added().enqueue()?;
+                Some(dx)
+            }
+            (Some(dx), Some(dropout)) => {
+                let own = output(x.tensor(), [n, inputs], dtype);
+                Product::new(d_low, factors.a(part), Matrix::new(&own)).enqueue()?;
+                Some(add_kept(dx, own, dropout))
+            }
+            (None, _) => None,
+        };
+    }
+    Some((dx, Some(gradients)))
+}

@@ -1,0 +1,249 @@
+/*
+ * A libcublasLt.so that computes on the host, on the memory and the streams of the driver beside this
+ * file (driver.c): d = alpha * a b + beta * c + bias, bf16 or f32, sums in f32.
+ *
+ * It refuses what the library would: descriptors that were destroyed, layouts that are too narrow,
+ * matrices beyond a block of the device's memory, addresses that are not aligned as was promised, a
+ * workspace that is too small, a stream that is none. At its end a line on the error output says how
+ * many products there were, of how many forms.
+ *
+ *   gcc -O2 -shared -fPIC -o libcublasLt.so cublaslt.c -ldl
+ */
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, INVALID_VALUE = 7 };
+enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68 };
+enum Kind { HANDLE = 0x4c54, LAYOUT, PRODUCT, PREFERENCE, DESTROYED };
+enum { TRANSPOSED_A = 3, TRANSPOSED_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4 };
+
+typedef struct {
+    enum Kind kind;
+    int type;
+    uint64_t rows, columns;
+    int64_t pitch;
+    int transposed[2];
+    uint32_t epilogue;
+    uint64_t bias;
+    uint64_t workspace;
+    uint32_t aligned[4];
+} Object;
+
+/* What the opaque 64 bytes of an algorithm hold: what it was promised. */
+typedef struct {
+    uint32_t aligned[4];
+    uint64_t workspace, form, unused[4];
+} Algorithm;
+
+static long products, refused, forms;
+
+static int refuse(const char *what, uint64_t number) {
+    __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED);
+    fprintf(stderr, "fake cuBLASLt: refused: %s: %llu\n", what, (unsigned long long)number);
+    return INVALID_VALUE;
+}
+
+__attribute__((destructor)) static void finish(void) {
+    if (products + refused)
+        fprintf(stderr, "fake cuBLASLt: %ld products, %ld algorithms asked for, %ld refused\n", products, forms, refused);
+}
+
+static int make(Object **object, enum Kind kind) {
+    *object = calloc(1, sizeof **object);
+    (*object)->kind = kind;
+    (*object)->epilogue = EPILOGUE_DEFAULT;
+    for (int i = 0; i < 4; i++)
+        (*object)->aligned[i] = 256;
+    return OK;
+}
+
+/* Is never given back, so that whoever uses it again is seen. */
+static int destroy(Object *object, enum Kind kind) {
+    if (object->kind != kind)
+        return refuse("something else is destroyed", object->kind);
+    object->kind = DESTROYED;
+    return OK;
+}
+
+int cublasLtCreate(Object **handle) { return make(handle, HANDLE); }
+int cublasLtDestroy(Object *handle) { return destroy(handle, HANDLE); }
+size_t cublasLtGetVersion(void) { return 130000; }
+
+int cublasLtMatrixLayoutCreate(Object **layout, int type, uint64_t rows, uint64_t columns, int64_t pitch) {
+    make(layout, LAYOUT);
+    (*layout)->type = type;
+    (*layout)->rows = rows;
+    (*layout)->columns = columns;
+    (*layout)->pitch = pitch;
+    return OK;
+}
+int cublasLtMatrixLayoutDestroy(Object *layout) { return destroy(layout, LAYOUT); }
+
+int cublasLtMatmulDescCreate(Object **product, int compute, int scale) {
+    make(product, PRODUCT);
+    return compute == COMPUTE_32F && scale == R_32F ? OK : refuse("the type of sums", compute);
+}
+int cublasLtMatmulDescDestroy(Object *product) { return destroy(product, PRODUCT); }
+int cublasLtMatmulDescSetAttribute(Object *product, int attribute, const void *value, size_t bytes) {
+    if (product->kind != PRODUCT)
+        return refuse("an attribute of no product", attribute);
+    if ((attribute == TRANSPOSED_A || attribute == TRANSPOSED_B) && bytes == 4)
+        memcpy(&product->transposed[attribute - TRANSPOSED_A], value, 4);
+    else if (attribute == EPILOGUE && bytes == 4)
+        memcpy(&product->epilogue, value, 4);
+    else if (attribute == BIAS_POINTER && bytes == 8)
+        memcpy(&product->bias, value, 8);
+    else
+        return refuse("an attribute of a product", attribute);
+    return OK;
+}
+
+int cublasLtMatmulPreferenceCreate(Object **preference) { return make(preference, PREFERENCE); }
+int cublasLtMatmulPreferenceDestroy(Object *preference) { return destroy(preference, PREFERENCE); }
+int cublasLtMatmulPreferenceSetAttribute(Object *preference, int attribute, const void *value, size_t bytes) {
+    enum { MAX_WORKSPACE_BYTES = 1, MIN_ALIGNMENT_A = 5, MIN_ALIGNMENT_D = 8 };
+    if (preference->kind != PREFERENCE)
+        return refuse("an attribute of no preference", attribute);
+    if (attribute == MAX_WORKSPACE_BYTES && bytes == 8)
+        memcpy(&preference->workspace, value, 8);
+    else if (attribute >= MIN_ALIGNMENT_A && attribute <= MIN_ALIGNMENT_D && bytes == 4)
+        memcpy(&preference->aligned[attribute - MIN_ALIGNMENT_A], value, 4);
+    else
+        return refuse("an attribute of a preference", attribute);
+    return OK;
+}
+
+/* A product's sizes and types, of which an algorithm is one. */
+static uint64_t form_of(const Object *product, Object *const layouts[4]) {
+    uint64_t sum = product->transposed[0] + 2 * product->transposed[1] + 4 * product->epilogue;
+    for (int i = 0; i < 4; i++) {
+        const uint64_t numbers[] = {layouts[i]->type, layouts[i]->rows, layouts[i]->columns, layouts[i]->pitch};
+        for (int j = 0; j < 4; j++)
+            sum = (sum ^ numbers[j]) * 0x100000001b3;
+    }
+    return sum;
+}
+
+struct Found {
+    Algorithm algorithm;
+    size_t workspace;
+    int state;
+    float waves;
+    int reserved[4];
+};
+
+int cublasLtMatmulAlgoGetHeuristic(Object *handle, Object *product, Object *a, Object *b, Object *c, Object *d, Object *preference,
+                                   int n, struct Found *found, int *count) {
+    if (handle->kind != HANDLE || product->kind != PRODUCT || preference->kind != PREFERENCE)
+        return refuse("a question without handle, product or preference", 0);
+    __atomic_add_fetch(&forms, 1, __ATOMIC_RELAXED);
+    memset(found, 0, sizeof *found);
+    memcpy(found->algorithm.aligned, preference->aligned, sizeof preference->aligned);
+    found->algorithm.workspace = found->workspace = preference->workspace;
+    found->algorithm.form = form_of(product, (Object *[]){a, b, c, d});
+    *count = 1;
+    return OK;
+}
+
+static float read_number(const void *from, uint64_t at, int type) {
+    if (type == R_32F)
+        return ((const float *)from)[at];
+    const uint32_t bits = (uint32_t)((const uint16_t *)from)[at] << 16;
+    float number;
+    memcpy(&number, &bits, 4);
+    return number;
+}
+
+static void write_number(void *to, uint64_t at, int type, float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    if (type == R_32F)
+        ((float *)to)[at] = number;
+    else
+        ((uint16_t *)to)[at] = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+struct Job {
+    Object product, layouts[4];
+    float alpha, beta;
+    void *places[4];
+};
+
+static void compute(void *of) {
+    struct Job *job = of;
+    const Object *a = &job->layouts[0], *b = &job->layouts[1], *c = &job->layouts[2], *d = &job->layouts[3];
+    const int *transposed = job->product.transposed;
+    const uint64_t inner = transposed[0] ? a->rows : a->columns;
+    for (uint64_t j = 0; j < d->columns; j++)
+        for (uint64_t i = 0; i < d->rows; i++) {
+            float sum = 0;
+            for (uint64_t k = 0; k < inner; k++)
+                sum += read_number(job->places[0], transposed[0] ? i * a->pitch + k : k * a->pitch + i, a->type) *
+                       read_number(job->places[1], transposed[1] ? k * b->pitch + j : j * b->pitch + k, b->type);
+            sum *= job->alpha;
+            if (job->beta)
+                sum += job->beta * read_number(job->places[2], j * c->pitch + i, c->type);
+            if (job->product.epilogue == EPILOGUE_BIAS)
+                sum += read_number((void *)(uintptr_t)job->product.bias, i, d->type);
+            write_number(job->places[3], j * d->pitch + i, d->type, sum);
+        }
+    free(job);
+}
+
+int cublasLtMatmul(Object *handle, Object *product, const float *alpha, const void *A, Object *a, const void *B, Object *b,
+                   const float *beta, const void *C, Object *c, void *D, Object *d, const Algorithm *algorithm, void *workspace,
+                   size_t room, void *stream) {
+    static int (*holds)(unsigned long long, size_t), (*is_stream)(void *);
+    static void (*enqueue)(void *, void (*)(void *), void *);
+    if (!enqueue) {
+        void *cuda = dlopen("libcuda.so", RTLD_NOW | RTLD_NOLOAD);
+        cuda = cuda ? cuda : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        if (!cuda || !(holds = (int (*)(unsigned long long, size_t))dlsym(cuda, "fake_cuda_holds")))
+            return refuse("a product without the driver beside this library", 0);
+        is_stream = (int (*)(void *))dlsym(cuda, "fake_cuda_is_stream");
+        enqueue = (void (*)(void *, void (*)(void *), void *))dlsym(cuda, "fake_cuda_enqueue");
+    }
+    if (handle->kind != HANDLE || product->kind != PRODUCT)
+        return refuse("a product without its descriptors", 0);
+    if (!is_stream(stream))
+        return refuse("a stream that is none", (uintptr_t)stream);
+    Object *const layouts[4] = {a, b, c, d};
+    const void *const places[4] = {A, B, C, D};
+    for (int i = 0; i < 4; i++) {
+        const Object *layout = layouts[i];
+        if (layout->kind != LAYOUT || (layout->type != R_32F && layout->type != R_16BF))
+            return refuse("a layout", i);
+        if ((uint64_t)layout->pitch < layout->rows || !layout->rows || !layout->columns)
+            return refuse("a layout that is too narrow", i);
+        const size_t bytes = layout->type == R_32F ? 4 : 2;
+        if (!holds((uintptr_t)places[i], bytes * ((layout->columns - 1) * layout->pitch + layout->rows)))
+            return refuse("a matrix beyond the memory of the device", i);
+        if ((uintptr_t)places[i] % algorithm->aligned[i])
+            return refuse("a matrix that is not aligned as was promised", i);
+    }
+    if (room < algorithm->workspace || !holds((uintptr_t)workspace, room) || (uintptr_t)workspace % 256)
+        return refuse("a workspace that is too small", room);
+    if (algorithm->form != form_of(product, layouts))
+        return refuse("an algorithm of another product", algorithm->form);
+    const uint64_t m = product->transposed[0] ? a->columns : a->rows, inner = product->transposed[0] ? a->rows : a->columns;
+    const uint64_t n = product->transposed[1] ? b->rows : b->columns, other = product->transposed[1] ? b->columns : b->rows;
+    if (inner != other || m != d->rows || n != d->columns || c->rows != m || c->columns != n)
+        return refuse("sizes that do not fit", inner);
+    if (a->type != b->type || c->type != d->type || (d->type != R_32F && d->type != a->type))
+        return refuse("types that no algorithm has", d->type);
+    if (product->epilogue == EPILOGUE_BIAS) {
+        if (!holds(product->bias, m * (d->type == R_32F ? 4 : 2)))
+            return refuse("a bias beyond the memory of the device", m);
+    } else if (product->epilogue != EPILOGUE_DEFAULT) {
+        return refuse("an epilogue", product->epilogue);
+    }
+    struct Job *job = malloc(sizeof *job);
+    *job = (struct Job){*product, {*a, *b, *c, *d}, *alpha, *beta, {(void *)A, (void *)B, (void *)C, D}};
+    enqueue(stream, compute, job);
+    __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
+    return OK;
+}

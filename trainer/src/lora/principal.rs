@@ -1,0 +1,147 @@
+//! PiSSA: the factors begin with the principal singular values of each weight, which loses them.
+//!
+//! What is trained is `(W - s B₀ A₀) + s B A`. A checkpoint keeps it as plain LoRA of twice the rank,
+//! `[B, -B₀] [A; A₀]` beside `W` itself, as PEFT converts it: every program loads that on the original
+//! base, and a resumed run finds the initial factors in it, bit for bit.
+
+use std::collections::BTreeMap;
+
+use tooltune_checkpoints::merged::add_product;
+use tooltune_checkpoints::weights::{HostTensor, Weights};
+use tooltune_rows::batches::SeededRandom;
+
+use super::adapters::AdapterSlot;
+use super::matching::LoraError;
+use super::singular::Matrix;
+use crate::config::PrincipalInit;
+use crate::progress::Counted;
+
+/// Streams of the seeded generator from this number on begin the search for singular values.
+const PRINCIPAL_STREAM: u64 = 1 << 34;
+
+/// The factors that begin with the principal singular values of the weights, in the order of the
+/// flat buffer: `A = √(S / s) Vᵀ`, `B = U √(S / s)`.
+///
+/// # Errors
+///
+/// A weight that cannot be read, or that holds a value that is not finite.
+///
+/// # Panics
+///
+/// If a rank is beyond the rows or columns of its weight, which
+/// [`check_principal_ranks`](crate::config::LoraConfig::check_principal_ranks) refuses: a bug of the caller.
+///
+/// # Source
+///
+/// Meng et al. 2024 ("PiSSA: Principal Singular Values and Singular Vectors Adaptation of Large
+/// Language Models"); `LoraLayer.pissa_init`, peft 0.21.
+pub fn principal_factors(
+    init: PrincipalInit,
+    slots: &[AdapterSlot],
+    weights: &Weights,
+    seed: u64,
+) -> Result<Vec<f32>, LoraError> {
+    let mut progress = Counted::begin("singular values", slots.len());
+    let mut values = Vec::new();
+    for (i, slot) in slots.iter().enumerate() {
+        progress.done(i);
+        let few = slot.rank > slot.in_features.min(slot.out_features);
+        assert!(!few, "singular values for a rank of {}", slot.rank);
+        let name = slot.weight();
+        let weight = weights.read_f32(&name)?;
+        if weight.values.iter().any(|value| !value.is_finite()) {
+            return Err(LoraError::NoSingularValues(slot.module.clone()));
+        }
+        let matrix = Matrix {
+            values: &weight.values,
+            columns: slot.in_features,
+        };
+        let mut random = SeededRandom::new(seed, PRINCIPAL_STREAM + i as u64);
+        let found = match init {
+            PrincipalInit::Exact => matrix.largest(slot.rank, &mut random),
+            PrincipalInit::Sketched(n) => matrix.sketched(slot.rank, n, &mut random),
+        };
+        let roots = found.values.iter().map(|s| (s / slot.scaling).sqrt());
+        let roots: Vec<f64> = roots.collect();
+        for (root, right) in roots.iter().zip(&found.right) {
+            values.extend(right.iter().map(|x| (root * x) as f32));
+        }
+        for row in 0..slot.out_features {
+            let columns = roots.iter().zip(&found.left);
+            values.extend(columns.map(|(root, left)| (root * left[row]) as f32));
+        }
+    }
+    Ok(values)
+}
+
+/// Takes the product of the factors `initial` out of the weight of its name; others stay.
+pub fn take_out(slots: &[AdapterSlot], initial: &[f32], name: &str, weight: &mut HostTensor) {
+    let Some(slot) = slots.iter().find(|slot| slot.weight() == name) else {
+        return;
+    };
+    let [a, b] = slot.factors().map(|(_, shape, range)| HostTensor {
+        shape,
+        values: initial[range].to_vec(),
+    });
+    add_product(weight, &a, &b, -slot.scaling);
+}
+
+/// The factors `[B, -B₀] [A; A₀]` of twice the rank, by name.
+pub(super) fn doubled(
+    slots: &[AdapterSlot],
+    values: &[f32],
+    initial: &[f32],
+) -> BTreeMap<String, HostTensor> {
+    let mut tensors = BTreeMap::new();
+    for slot in slots {
+        let [(a_name, _, a), (b_name, _, b)] = slot.factors();
+        let both = [&values[a.clone()], &initial[a]].concat();
+        let rows = values[b.clone()].chunks(slot.rank);
+        let rows = rows.zip(initial[b].chunks(slot.rank));
+        let b = rows.flat_map(|(row, initial)| {
+            let negated = initial.iter().map(|value| -value);
+            row.iter().copied().chain(negated)
+        });
+        let twice = slot.doubled();
+        let shapes = twice.factors().map(|(_, shape, _)| shape);
+        let [a_shape, b_shape] = shapes;
+        tensors.insert(
+            a_name,
+            HostTensor {
+                shape: a_shape,
+                values: both,
+            },
+        );
+        let b = b.collect();
+        tensors.insert(
+            b_name,
+            HostTensor {
+                shape: b_shape,
+                values: b,
+            },
+        );
+    }
+    tensors
+}
+
+/// The present and the initial factors of what [`doubled`] made; names and shapes must have been
+/// checked against the doubled slots.
+pub(super) fn halves(
+    slots: &[AdapterSlot],
+    tensors: &BTreeMap<String, HostTensor>,
+) -> [Vec<f32>; 2] {
+    let (mut values, mut initial) = (Vec::new(), Vec::new());
+    for slot in slots {
+        let [(a_name, ..), (b_name, ..)] = slot.factors();
+        let (now, before) = tensors[&a_name]
+            .values
+            .split_at(slot.rank * slot.in_features);
+        values.extend_from_slice(now);
+        initial.extend_from_slice(before);
+        for row in tensors[&b_name].values.chunks(2 * slot.rank) {
+            values.extend_from_slice(&row[..slot.rank]);
+            initial.extend(row[slot.rank..].iter().map(|value| -value));
+        }
+    }
+    [values, initial]
+}

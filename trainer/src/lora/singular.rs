@@ -1,0 +1,445 @@
+//! The largest singular values of a matrix with their vectors, in f64.
+//!
+//! Only a few are wanted of matrices with thousands of rows, and only products with the matrix are
+//! needed: Lanczos's method on `Wᵀ W`, with every vector made orthogonal to all before it.
+
+use rayon::prelude::*;
+use tooltune_rows::batches::SeededRandom;
+
+/// A matrix that is multiplied with vectors, `[rows, columns]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) columns: usize,
+}
+
+/// Singular values, the largest first, with their vectors.
+#[derive(Debug)]
+pub(super) struct SingularValues {
+    pub(super) values: Vec<f64>,
+    /// Of each value, a vector of as many numbers as there are rows.
+    pub(super) left: Vec<Vec<f64>>,
+    /// Of each value, a vector of as many numbers as there are columns.
+    pub(super) right: Vec<Vec<f64>>,
+}
+
+/// Rows whose part of a product is one sum, so that no result depends on the number of threads.
+const ROWS: usize = 128;
+
+/// Share of the largest squared singular value within which those wanted are known.
+const TOLERANCE: f64 = 1e-12;
+
+impl Matrix<'_> {
+    fn n_rows(self) -> usize {
+        self.values.len() / self.columns
+    }
+
+    /// `W x`.
+    fn times(self, x: &[f64]) -> Vec<f64> {
+        let rows = self.values.par_chunks_exact(self.columns);
+        rows.map(|row| dot_f32(row, x)).collect()
+    }
+
+    /// `Wᵀ y`.
+    fn transposed_times(self, y: &[f64]) -> Vec<f64> {
+        let parts = self.values.par_chunks(ROWS * self.columns);
+        let parts = parts.zip(y.par_chunks(ROWS));
+        let sums: Vec<Vec<f64>> = parts
+            .map(|(rows, y)| {
+                let mut sum = vec![0.0; self.columns];
+                for (row, factor) in rows.chunks_exact(self.columns).zip(y) {
+                    add_f32(&mut sum, row, *factor);
+                }
+                sum
+            })
+            .collect();
+        added(sums, self.columns)
+    }
+
+    /// `Wᵀ W x` with one pass over the matrix.
+    fn gram_times(self, x: &[f64]) -> Vec<f64> {
+        let parts = self.values.par_chunks(ROWS * self.columns);
+        let sums: Vec<Vec<f64>> = parts
+            .map(|rows| {
+                let mut sum = vec![0.0; self.columns];
+                for row in rows.chunks_exact(self.columns) {
+                    add_f32(&mut sum, row, dot_f32(row, x));
+                }
+                sum
+            })
+            .collect();
+        added(sums, self.columns)
+    }
+
+    /// The `n` largest singular values; fewer where the matrix has fewer rows or columns.
+    pub(super) fn largest(self, n: usize, random: &mut SeededRandom) -> SingularValues {
+        let n = n.min(self.n_rows()).min(self.columns);
+        let right = largest_vectors(self.columns, n, random, |x| self.gram_times(x));
+        let found = right.into_iter().map(|right| {
+            let mut left = self.times(&right);
+            let value = norm(&left);
+            scale(&mut left, if value > 0.0 { 1.0 / value } else { 0.0 });
+            (value, left, right)
+        });
+        SingularValues::of(found)
+    }
+
+    /// The `n` largest singular values of the part of the matrix that `n` random vectors and
+    /// `iterations` products with `W` and `Wᵀ` find.
+    ///
+    /// # Source
+    ///
+    /// `torch.svd_lowrank` with `q = n`; Halko et al. 2011 ("Finding structure with randomness"),
+    /// algorithm 5.1.
+    pub(super) fn sketched(
+        self,
+        n: usize,
+        iterations: usize,
+        random: &mut SeededRandom,
+    ) -> SingularValues {
+        let n = n.min(self.n_rows()).min(self.columns);
+        let start: Vec<Vec<f64>> = (0..n).map(|_| direction(self.columns, random)).collect();
+        let onto = |vectors: &[Vec<f64>]| {
+            let products = vectors.iter().map(|x| self.times(x));
+            orthogonal(products.collect())
+        };
+        let back = |vectors: &[Vec<f64>]| {
+            let products = vectors.iter().map(|y| self.transposed_times(y));
+            products.collect::<Vec<Vec<f64>>>()
+        };
+        let mut basis = onto(&start);
+        for _ in 0..iterations {
+            basis = onto(&orthogonal(back(&basis)));
+        }
+        // `Qᵀ W`, whose left singular vectors say how those of W are made of Q.
+        let small = back(&basis);
+        let turned = largest_vectors(n, n, random, |x| {
+            let mut sum = vec![0.0; self.columns];
+            for (row, factor) in small.iter().zip(x) {
+                add(&mut sum, row, *factor);
+            }
+            small.iter().map(|row| dot(row, &sum)).collect()
+        });
+        let found = turned.into_iter().map(|turn| {
+            let mut right = vec![0.0; self.columns];
+            let mut left = vec![0.0; self.n_rows()];
+            for (i, factor) in turn.iter().enumerate() {
+                add(&mut right, &small[i], *factor);
+                add(&mut left, &basis[i], *factor);
+            }
+            let value = norm(&right);
+            scale(&mut right, if value > 0.0 { 1.0 / value } else { 0.0 });
+            (value, left, right)
+        });
+        SingularValues::of(found)
+    }
+}
+
+impl SingularValues {
+    fn of(found: impl Iterator<Item = (f64, Vec<f64>, Vec<f64>)>) -> Self {
+        let mut found: Vec<_> = found.collect();
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut sorted = Self {
+            values: Vec::new(),
+            left: Vec::new(),
+            right: Vec::new(),
+        };
+        for (value, left, right) in found {
+            sorted.values.push(value);
+            sorted.left.push(left);
+            sorted.right.push(right);
+        }
+        sorted
+    }
+}
+
+/// The eigenvectors of the `n` largest eigenvalues of a symmetric matrix `[size, size]` without
+/// negative ones, of which `apply` gives the product with a vector.
+///
+/// # Source
+///
+/// Golub and Van Loan, "Matrix Computations", chapter 10: Lanczos with complete
+/// reorthogonalisation, begun anew where a space is exhausted.
+fn largest_vectors(
+    size: usize,
+    n: usize,
+    random: &mut SeededRandom,
+    apply: impl Fn(&[f64]) -> Vec<f64>,
+) -> Vec<Vec<f64>> {
+    let mut basis: Vec<Vec<f64>> = Vec::new();
+    let (mut diagonal, mut beside) = (Vec::new(), Vec::new());
+    let mut next = direction(size, random);
+    let mut due = (2 * n + 8).min(size);
+    loop {
+        let mut product = apply(&next);
+        diagonal.push(dot(&product, &next));
+        basis.push(next);
+        let largest = diagonal.iter().copied().fold(0.0, f64::max);
+        deflate(&mut product, &basis);
+        let mut rest = norm(&product);
+        if rest <= f64::EPSILON * largest * size as f64 || rest == 0.0 {
+            rest = 0.0;
+            product = direction(size, random);
+            deflate(&mut product, &basis);
+            let length = norm(&product);
+            scale(&mut product, if length > 0.0 { 1.0 / length } else { 0.0 });
+        } else {
+            scale(&mut product, 1.0 / rest);
+        }
+        let is_whole = basis.len() == size;
+        if is_whole || basis.len() >= due {
+            let found = tridiagonal(diagonal.clone(), beside.clone());
+            let last = basis.len() - 1;
+            let top = &found[..n];
+            let is_known = |(_, vector): &(f64, Vec<f64>)| {
+                rest * vector[last].abs() <= TOLERANCE * found[0].0.max(f64::MIN_POSITIVE)
+            };
+            if is_whole || top.iter().all(is_known) {
+                return top
+                    .iter()
+                    .map(|(_, vector)| combined(&basis, vector))
+                    .collect();
+            }
+            due = (due + due / 4 + 8).min(size);
+        }
+        beside.push(rest);
+        next = product;
+    }
+}
+
+/// Eigenvalues of a symmetric tridiagonal matrix, the largest first, with their vectors.
+///
+/// # Source
+///
+/// Bowdler et al. 1968 ("The QR and QL algorithms for symmetric matrices"): implicit QL.
+fn tridiagonal(mut d: Vec<f64>, mut e: Vec<f64>) -> Vec<(f64, Vec<f64>)> {
+    let n = d.len();
+    e.resize(n, 0.0);
+    // Row by row a vector of the basis in the eigenvectors; kept transposed, so that a rotation
+    // walks two rows.
+    let mut vectors: Vec<Vec<f64>> = (0..n)
+        .map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect())
+        .collect();
+    for l in 0..n {
+        // Each eigenvalue takes two or three turns.
+        for _ in 0..100 {
+            let is_small = |m: usize| e[m].abs() <= f64::EPSILON * (d[m].abs() + d[m + 1].abs());
+            let m = (l..n - 1).find(|&m| is_small(m)).unwrap_or(n - 1);
+            if m == l {
+                break;
+            }
+            let mut g = (d[l + 1] - d[l]) / (2.0 * e[l]);
+            let mut r = g.hypot(1.0);
+            g = d[m] - d[l] + e[l] / (g + r.copysign(g));
+            let (mut s, mut c, mut p) = (1.0, 1.0, 0.0);
+            let mut is_split = false;
+            for i in (l..m).rev() {
+                let (f, b) = (s * e[i], c * e[i]);
+                r = f.hypot(g);
+                e[i + 1] = r;
+                if r == 0.0 {
+                    d[i + 1] -= p;
+                    e[m] = 0.0;
+                    is_split = true;
+                    break;
+                }
+                s = f / r;
+                c = g / r;
+                g = d[i + 1] - p;
+                r = (d[i] - g) * s + 2.0 * c * b;
+                p = s * r;
+                d[i + 1] = g + p;
+                g = c * r - b;
+                let (low, high) = vectors.split_at_mut(i + 1);
+                for (x, y) in low[i].iter_mut().zip(&mut high[0]) {
+                    (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
+                }
+            }
+            if !is_split {
+                d[l] -= p;
+                e[l] = g;
+                e[m] = 0.0;
+            }
+        }
+    }
+    let mut found: Vec<(f64, Vec<f64>)> = d.into_iter().zip(vectors).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found
+}
+
+/// Takes out of `x` what lies in the space of `basis`, twice, since once leaves its rounding.
+fn deflate(x: &mut [f64], basis: &[Vec<f64>]) {
+    for _ in 0..2 {
+        for vector in basis {
+            let share = dot(x, vector);
+            add(x, vector, -share);
+        }
+    }
+}
+
+/// Vectors of length 1, each orthogonal to those before it; those without a direction of their own
+/// are zero.
+fn orthogonal(vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    let mut basis: Vec<Vec<f64>> = Vec::with_capacity(vectors.len());
+    for mut vector in vectors {
+        let before = norm(&vector);
+        deflate(&mut vector, &basis);
+        let after = norm(&vector);
+        let is_new = after > 1e-12 * before;
+        scale(&mut vector, if is_new { 1.0 / after } else { 0.0 });
+        basis.push(vector);
+    }
+    basis
+}
+
+fn combined(basis: &[Vec<f64>], factors: &[f64]) -> Vec<f64> {
+    let mut sum = vec![0.0; basis[0].len()];
+    for (vector, factor) in basis.iter().zip(factors) {
+        add(&mut sum, vector, *factor);
+    }
+    sum
+}
+
+/// A random vector of length 1.
+fn direction(size: usize, random: &mut SeededRandom) -> Vec<f64> {
+    let mut vector: Vec<f64> = (0..size)
+        .map(|_| random.uniform_f64() * 2.0 - 1.0)
+        .collect();
+    let length = norm(&vector);
+    scale(&mut vector, if length > 0.0 { 1.0 / length } else { 0.0 });
+    vector
+}
+
+fn added(sums: Vec<Vec<f64>>, size: usize) -> Vec<f64> {
+    let mut total = vec![0.0; size];
+    for sum in sums {
+        add(&mut total, &sum, 1.0);
+    }
+    total
+}
+
+/// Sums side by side, which vector instructions keep.
+const LANES: usize = 8;
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    sums.iter().sum()
+}
+
+fn dot_f32(a: &[f32], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += f64::from(*a) * b;
+        }
+    }
+    sums.iter().sum()
+}
+
+fn add(to: &mut [f64], from: &[f64], factor: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += factor * from;
+    }
+}
+
+fn add_f32(to: &mut [f64], from: &[f32], factor: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += factor * f64::from(*from);
+    }
+}
+
+fn norm(x: &[f64]) -> f64 {
+    dot(x, x).sqrt()
+}
+
+fn scale(x: &mut [f64], factor: f64) {
+    x.iter_mut().for_each(|x| *x *= factor);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A matrix with the given singular values, in turned coordinates.
+    fn matrix(rows: usize, columns: usize, values: &[f64]) -> Vec<f32> {
+        let mut random = SeededRandom::new(7, 7);
+        let turned = |size: usize, random: &mut SeededRandom| {
+            let vectors = values.iter().map(|_| direction(size, random));
+            orthogonal(vectors.collect())
+        };
+        let (left, right) = (turned(rows, &mut random), turned(columns, &mut random));
+        let mut sum = vec![0.0; rows * columns];
+        for ((value, left), right) in values.iter().zip(&left).zip(&right) {
+            for (row, factor) in sum.chunks_exact_mut(columns).zip(left) {
+                add(row, right, value * factor);
+            }
+        }
+        sum.into_iter().map(|x| x as f32).collect()
+    }
+
+    fn check(found: &SingularValues, values: &[f64], tolerance: f64, matrix: Matrix<'_>) {
+        for (i, (found_value, value)) in found.values.iter().zip(values).enumerate() {
+            let difference = (found_value - value).abs();
+            assert!(difference < tolerance * values[0], "{found_value} {value}");
+            let mut product = matrix.times(&found.right[i]);
+            add(&mut product, &found.left[i], -found_value);
+            assert!(
+                norm(&product) < tolerance * values[0],
+                "{i}: {}",
+                norm(&product)
+            );
+        }
+    }
+
+    #[test]
+    fn the_largest_singular_values_are_found_with_their_vectors() {
+        let close: Vec<f64> = (0..60).map(|i| 5.0 - 0.01 * f64::from(i)).collect();
+        let equal = vec![3.0; 12];
+        let few = vec![2.0, 1.0];
+        for (rows, columns, values) in [
+            (80, 300, &close),
+            (300, 80, &close),
+            (64, 64, &close),
+            (40, 30, &equal),
+            (40, 30, &few),
+        ] {
+            let values_of = matrix(rows, columns, values);
+            let matrix = Matrix {
+                values: &values_of,
+                columns,
+            };
+            let mut random = SeededRandom::new(1, 2);
+            let n = 8.min(values.len());
+            let found = matrix.largest(8, &mut random);
+            assert_eq!(found.values.len(), 8);
+            check(&found, &values[..n], 1e-6, matrix);
+            assert!(found.values[n..].iter().all(|value| *value < 1e-6));
+            let sketched = matrix.sketched(8, 200, &mut random);
+            check(&sketched, &values[..n], 2e-2, matrix);
+        }
+    }
+
+    #[test]
+    fn a_matrix_of_zeros_has_none_and_a_row_has_one() {
+        let mut random = SeededRandom::new(1, 2);
+        let zeros = [0.0f32; 12];
+        let found = Matrix {
+            values: &zeros,
+            columns: 4,
+        }
+        .largest(3, &mut random);
+        assert_eq!(found.values, [0.0; 3]);
+        let row = [3.0f32, 4.0];
+        let found = Matrix {
+            values: &row,
+            columns: 2,
+        }
+        .largest(3, &mut random);
+        assert!(found.values.len() == 1 && (found.values[0] - 5.0).abs() < 1e-12);
+    }
+}

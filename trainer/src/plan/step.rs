@@ -1,0 +1,222 @@
+//! The activations of a training step, counted at the moments at which most of them are alive.
+//!
+//! What a moment has follows from the walk of [`crate::optim::backward`]: the last block knows its
+//! supervised rows alone behind its attention, and each block's activations go before those of the
+//! block below it are differentiated.
+
+use tooltune_kernels::ComputeDtype;
+
+use super::advice::Cause;
+use super::measured::{LOGITS_COPIES, TRAINED_LOGITS_COPIES};
+use super::memory::{MemoryInput, Part, part};
+use super::workload::BatchShape;
+use crate::models::DecoderConfig;
+use crate::models::load::projection_features;
+use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, Magnitudes, compute_bytes, kept_beside};
+
+/// Beside what a block keeps, while down is differentiated: in the stream its output and the gradient of
+/// that, and the gradients of what down read, of gate and of up.
+const FEED_FORWARD: BlockWidths = BlockWidths {
+    stream: 2.0,
+    hidden: 0.0,
+    queries: 0.0,
+    key_values: 0.0,
+    intermediate: 3.0,
+};
+
+/// The same while attention is differentiated: what queries, keys and values read, and the gradients of
+/// that, of themselves, and of attention's output.
+const ATTENTION: BlockWidths = BlockWidths {
+    stream: 2.0,
+    hidden: 2.0,
+    queries: 2.0,
+    key_values: 2.0,
+    intermediate: 0.0,
+};
+
+/// What is alive at one moment of a step, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moment {
+    /// Inputs of blocks that are to be run again.
+    inputs: f64,
+    /// Of blocks that keep their activations and are not yet differentiated.
+    kept: f64,
+    /// Of the block that is differentiated.
+    block: f64,
+    logits: f64,
+    gradient: f64,
+}
+
+impl Moment {
+    fn bytes(&self) -> f64 {
+        self.inputs + self.kept + self.block + self.logits + self.gradient
+    }
+}
+
+/// What a step on a micro-batch of this shape takes.
+pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
+    let moments = moments(input, shape).into_iter();
+    let most = moments.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
+    let most = most.unwrap_or_default();
+    let accumulates = input.config.train.gradient_accumulation_steps > 1;
+    let earlier = if accumulates { gradient(input) } else { 0.0 };
+    let rows = input.loss_rows;
+    vec![
+        part(Cause::Batch, "saved block inputs", most.inputs),
+        part(Cause::Batch, "activations of kept blocks", most.kept),
+        part(Cause::Batch, "activations of one block", most.block),
+        part(Cause::Batch, format!("logits of {rows} rows"), most.logits),
+        part(Cause::Adapter, "gradient", most.gradient),
+        part(Cause::Adapter, "gradient of earlier micro-batches", earlier),
+        // Turned for one product at a time, they leave a gap among what stays.
+        part(
+            Cause::Weights,
+            "weights as their gradients read them",
+            largest_stack(input.model) * compute_bytes(input.compute_dtype),
+        ),
+    ]
+}
+
+fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
+    let (model, dtype) = (input.model, input.compute_dtype);
+    let magnitudes = Magnitudes::of(&input.config.lora);
+    let bytes = |n: usize, widths: &BlockWidths| n as f64 * widths.bytes_per_token(model, dtype);
+    let (n, m) = (shape.n_tokens, shape.n_trained_tokens.min(shape.n_tokens));
+    let weights = magnitudes.kept_weights(model);
+    let widths = KEPT.and(kept_beside(model)).and(magnitudes.kept(dtype));
+    let kept = bytes(n, &widths) + weights;
+    let (before, behind) = halves(widths, magnitudes);
+    let last = bytes(n, &before) + bytes(m, &behind) + weights;
+    let [attention, feed_forward] =
+        transients(magnitudes, dtype).map(|widths| widths.and(of_branch(model, dtype)));
+    let n_kept = input.kept_blocks.count(n);
+    let n_lower = model.num_hidden_layers.saturating_sub(1);
+    let n_lower_kept = n_kept.saturating_sub(1).min(n_lower);
+    let saved_input = F32 * (model.hidden_size * n) as f64;
+    let lower = Moment {
+        inputs: saved_input * (n_lower - n_lower_kept) as f64,
+        kept: kept * n_lower_kept as f64,
+        ..Moment::default()
+    };
+    let head = Moment {
+        kept: lower.kept + if n_kept > 0 { last } else { saved_input },
+        logits: chunk_bytes(input, shape),
+        ..lower
+    };
+    let of_last = Moment {
+        block: last + bytes(n, &attention).max(bytes(m, &feed_forward)),
+        ..lower
+    };
+    let mut moments = vec![head, of_last];
+    if n_lower > 0 {
+        let block = kept + bytes(n, &feed_forward).max(bytes(n, &attention));
+        // The one below the last, then the first one, when the gradients of all others are there.
+        let is_kept = n_lower_kept > 0;
+        moments.push(Moment {
+            inputs: lower.inputs - if is_kept { 0.0 } else { saved_input },
+            kept: lower.kept - if is_kept { kept } else { 0.0 },
+            block,
+            ..lower
+        });
+        moments.push(Moment {
+            block,
+            gradient: gradient(input),
+            ..Moment::default()
+        });
+    }
+    moments.push(Moment {
+        gradient: 2.0 * gradient(input),
+        ..Moment::default()
+    });
+    moments
+}
+
+/// What comes and goes while attention and while the feed-forward part is differentiated.
+///
+/// Magnitudes have the gradient of their outputs in f32, that of what they multiply, and their product
+/// with it.
+fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
+    let of_f32 = F32 / compute_bytes(dtype);
+    match magnitudes {
+        Magnitudes::None => [ATTENTION, FEED_FORWARD],
+        Magnitudes::Learned | Magnitudes::Dropped => [
+            BlockWidths {
+                queries: 2.0 + 2.0 * of_f32,
+                key_values: 2.0 + 4.0 * of_f32,
+                // Of each map's own input.
+                stream: ATTENTION.stream + 3.0,
+                ..ATTENTION
+            },
+            BlockWidths {
+                intermediate: 6.0 * of_f32,
+                ..FEED_FORWARD
+            },
+        ],
+    }
+}
+
+/// What comes and goes where something is done to what a branch gives before it is added to the stream,
+/// in f32: its gradient there, and in the type of products.
+fn of_branch(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
+    let is_added_at_once =
+        model.family.norms.feed_forward.after.is_none() && model.residual_multiplier == 1.0;
+    if is_added_at_once || dtype == ComputeDtype::F32 {
+        return BlockWidths::default();
+    }
+    BlockWidths {
+        stream: 1.0,
+        hidden: 1.0,
+        ..BlockWidths::default()
+    }
+}
+
+/// What a block keeps up to its attention, and behind it.
+fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWidths) {
+    let stream = match magnitudes {
+        Magnitudes::None | Magnitudes::Learned => 1.0,
+        Magnitudes::Dropped => 8.0,
+    };
+    let before = BlockWidths {
+        stream,
+        intermediate: 0.0,
+        ..widths
+    };
+    let behind = BlockWidths {
+        stream: widths.stream - stream,
+        intermediate: widths.intermediate,
+        ..BlockWidths::default()
+    };
+    (before, behind)
+}
+
+/// Values of the projections that are one product, where they are most.
+fn largest_stack(model: &DecoderConfig) -> f64 {
+    let stacks = model.family.projections.stacks.iter();
+    let n_values = stacks.map(|stack| {
+        let values = stack.clone().map(|index| {
+            let (inputs, outputs) = projection_features(model, index);
+            inputs as f64 * outputs as f64
+        });
+        values.sum::<f64>()
+    });
+    n_values.fold(0.0, f64::max)
+}
+
+fn gradient(input: &MemoryInput) -> f64 {
+    F32 * (input.n_adapter - input.n_whole) as f64
+}
+
+/// The logits of a chunk of learned rows, and with self-distillation the teacher's beside them.
+pub(super) fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
+    let n_logits = shape.n_trained_tokens.min(input.loss_rows) * input.model.vocab_size;
+    let copies = if input.trains_head() {
+        TRAINED_LOGITS_COPIES * F32
+    } else {
+        LOGITS_COPIES * compute_bytes(input.compute_dtype)
+    };
+    let models = match input.config.train.self_distillation_alpha > 0.0 {
+        true => 2.0,
+        false => 1.0,
+    };
+    models * copies * n_logits as f64
+}
