@@ -153,6 +153,7 @@ impl Magnitudes {
             queries: of_f32,
             key_values: 2.0 * of_f32,
             intermediate: 2.0 * of_f32,
+            linear: 0.0,
         };
         match self {
             Self::None => BlockWidths::default(),
@@ -177,14 +178,18 @@ impl Magnitudes {
 
     /// Bytes that each block that is differentiated keeps whatever its tokens.
     pub(crate) fn kept_weights(self, model: &DecoderConfig) -> f64 {
-        let projections = 0..model.family.projections.paths.len();
-        let values = projections.map(|index| {
-            let (inputs, outputs) = projection_features(model, index);
-            inputs as f64 * outputs as f64
-        });
+        let of_layer = |layer: usize| {
+            let projections = 0..model.projections(layer).paths.len();
+            let values = projections.map(|index| {
+                let (inputs, outputs) = projection_features(model, layer, index);
+                inputs as f64 * outputs as f64
+            });
+            values.sum::<f64>()
+        };
+        let layers = 0..model.num_hidden_layers;
         match self {
             Self::None | Self::Learned => 0.0,
-            Self::Dropped => F32 * values.sum::<f64>(),
+            Self::Dropped => F32 * layers.map(of_layer).fold(0.0, f64::max),
         }
     }
 }
@@ -331,7 +336,7 @@ impl BlockWidths {
             let outputs = linear.outputs().iter().sum::<usize>()
                 + linear.heads.width()
                 + 2 * linear.heads.values();
-            F32 * self.linear * linear_numbers(linear) + compute_bytes(dtype) * outputs as f64
+            self.linear * (F32 * linear_numbers(linear) + compute_bytes(dtype) * outputs as f64)
         });
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention.max(linear)
