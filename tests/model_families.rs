@@ -136,14 +136,21 @@ fn learns(workplace: &Workplace) {
     assert!(lines.any(|line| is_evaluated(&line)), "{metrics}");
 }
 
-/// Every export of the run but whole models in GGUF, read by the rules of its target.
-fn is_exported(workplace: &Workplace, case: &Case) {
+/// Every export of the run but whole models in GGUF, read by the rules of its target. An adapter for
+/// llama.cpp is `refused` where it has no such architecture.
+fn is_exported(workplace: &Workplace, case: &Case, refused: Option<&str>) {
     for (target, output, reader) in [
         ("peft", "peft", "peft-rules"),
         ("peft --neutral", "neutral", "vllm-rules"),
         ("gguf", "adapter.gguf", "gguf"),
         ("merged", "merged", "merged"),
     ] {
+        let refused = refused.filter(|_| output.ends_with(".gguf"));
+        if let Some(reason) = refused {
+            let export = format!("export run --checkpoint last --to {target} --output {output}");
+            is_refused(workplace, &export, reason);
+            continue;
+        }
         run(
             workplace,
             &format!("export run --checkpoint last --to {target} --output {output}"),
@@ -165,6 +172,13 @@ fn is_exported(workplace: &Workplace, case: &Case) {
         config("merged")["model_type"],
         config("model")["model_type"]
     );
+}
+
+/// That a command ends as one that cannot be, and says why.
+fn is_refused(workplace: &Workplace, command: &str, reason: &str) {
+    let answer = workplace.run(command.split(' '));
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    assert!(answer.stderr.contains(reason), "{}", answer.stderr);
 }
 
 /// The run as a whole model in GGUF, in every format and for Ollama, beside its merged folder; the family
@@ -297,11 +311,34 @@ fn check(case: &Case, field: Option<(&str, Value)>) {
     let workplace = Workplace::new();
     case.write(&workplace, "model").unwrap();
     learns(&workplace);
-    is_exported(&workplace, case);
+    let config = ModelFiles::read_config(&workplace.path("model")).unwrap();
+    let refused = Family::of_config(&config).and_then(|family| family.gguf.refused);
+    is_exported(&workplace, case, refused);
+    let [read_as, whole, adapter] = match refused {
+        Some(reason) => {
+            for target in ["gguf --merged", "ollama"] {
+                let export = format!("export run --checkpoint last --to {target} --output whole");
+                is_refused(&workplace, &export, reason);
+            }
+            ["no"; 3].map(str::to_owned)
+        }
+        None => in_gguf(&workplace, case, field),
+    };
+    let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
+    let row = format!("| `{model_type}` | yes | yes | {read_as} | yes | {whole} | {adapter} |");
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(
+        readme.lines().any(|line| line == row),
+        "the README lacks the row\n{row}"
+    );
+}
+
+/// What the README says of a family in GGUF: how a file is read, what is written, and the adapter.
+fn in_gguf(workplace: &Workplace, case: &Case, field: Option<(&str, Value)>) -> [String; 3] {
     let (field, patch) = field.unzip();
     let without = case.with(&patch.unwrap_or_default());
-    let read_as = is_written_whole(&workplace, case, field, &without);
-    let refused = refused_fields(&workplace, &without);
+    let read_as = is_written_whole(workplace, case, field, &without);
+    let refused = refused_fields(workplace, &without);
 
     let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
     let read_as = match read_as == model_type {
@@ -313,12 +350,7 @@ fn check(case: &Case, field: Option<(&str, Value)>) {
         true => "yes".to_owned(),
         false => format!("without {}", names.join(", ")),
     };
-    let row = format!("| `{model_type}` | yes | yes | {read_as} | yes | {whole} | yes |");
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(
-        readme.lines().any(|line| line == row),
-        "the README lacks the row\n{row}"
-    );
+    [read_as, whole, "yes".to_owned()]
 }
 
 macro_rules! goes_its_way {
@@ -354,6 +386,7 @@ goes_its_way!(
     }};
     gemma3_text;
     ministral3;
+    qwen3_5_text;
 );
 
 /// llama.cpp multiplies cosines and sines by a number of its own, in every family.

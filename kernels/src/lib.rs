@@ -29,6 +29,7 @@
 pub mod adamw;
 pub mod attention;
 pub mod backward_with_gradient;
+pub mod causal_conv;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
@@ -38,6 +39,8 @@ pub mod dense;
 pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;
+pub mod gated_delta;
+pub mod gated_norm;
 pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
@@ -57,6 +60,8 @@ pub use cpu::isa::instruction_set;
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use gated_delta::{DeltaHeads, DeltaInputs};
+pub use gated_norm::GatedNorm;
 pub use head_norm::SpanNorm;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};

@@ -46,6 +46,13 @@ FAMILIES = {
     "olmo3": {"sliding_window": 256},
     "gemma3_text": {"sliding_window": 256, "hidden_activation": "gelu_pytorch_tanh"},
     "ministral3": {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}},
+    # Three blocks of linear attention and one of attention with gates: together a fiftieth larger.
+    "qwen3_5_text": {
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+    },
 }
 CONFIG = """device = "cpu"
 [model]

@@ -67,6 +67,7 @@ agrees!(
     olmo3,
     gemma3_text,
     ministral3,
+    qwen3_5_text,
 );
 
 fn cached(family: &str) {
@@ -161,6 +162,8 @@ fn with_pictures(family: &str, whole: &str, [prefix, head]: [&str; 2]) {
     for of_pictures in [
         "vision_tower.x.weight",
         "model.multi_modal_projector.y.weight",
+        "model.visual.z.weight",
+        "mtp.norm.weight",
     ] {
         tensors.insert(of_pictures.to_owned(), seen.clone());
     }
@@ -168,7 +171,7 @@ fn with_pictures(family: &str, whole: &str, [prefix, head]: [&str; 2]) {
     std::fs::write(place.path().join("config.json"), config.to_string()).unwrap();
     write_tensors(&place.path().join("model.safetensors"), &tensors).unwrap();
     let weights = Weights::open(place.path()).unwrap();
-    assert_eq!(weights.n_of_pictures(), 2);
+    assert_eq!([weights.n_of_pictures(), weights.n_ahead()], [3, 1]);
     let decoder = load_base(place.path());
     check_logits(family, &decoder, Quantity::Logits.bound());
 }
@@ -181,5 +184,6 @@ fn the_language_model_of_one_that_reads_pictures_is_read_alone() {
     ] {
         with_pictures("ministral3", "mistral3", names);
         with_pictures("gemma3_text", "gemma3", names);
+        with_pictures("qwen3_5_text", "qwen3_5", names);
     }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use clap::Parser;
 use serde_json::{Value, json};
 use tooltune::config::LoraConfig;
@@ -24,12 +24,14 @@ use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
 use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
+use tooltune::models::layers::Mixer;
+use tooltune::models::linear_attention::{LinearAttention, LinearShape};
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
+use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 
 type Failure = Box<dyn std::error::Error>;
@@ -170,6 +172,21 @@ impl RandomWeights {
         FrozenWeight::new(values, shape, self.dtype, &self.device)
     }
 
+    /// A state that keeps what it holds for some hundred tokens.
+    fn linear(&self, LinearShape { heads, kernel }: LinearShape, eps: f64) -> LinearAttention {
+        let of_heads = [1, heads.value_heads];
+        let conv = self.weight([heads.width(), kernel]).to_tensor();
+        LinearAttention {
+            conv: conv.cast(DType::F32),
+            rate: Tensor::full(of_heads, -0.01, &self.device),
+            step_bias: Tensor::zeros(of_heads, &self.device),
+            norm: GatedNorm {
+                weight: Tensor::ones([heads.value_dim], &self.device),
+                eps,
+            },
+        }
+    }
+
     fn decoder(&self, shape: &DecoderConfig) -> Decoder {
         let norm = || Tensor::<1>::ones([shape.hidden_size], &self.device);
         let norms = |branch: BranchNorms| BranchNormWeights {
@@ -177,22 +194,28 @@ impl RandomWeights {
             after: branch.after.map(|_| norm()),
         };
         let spans: Vec<usize> = head_norm_spans(shape);
+        let is_linear = |layer: usize| shape.layers[layer].mixer == Mixer::Linear;
         let family = shape.family;
         let block = |layer: usize| Block {
             attention_norms: norms(family.norms.attention),
             feed_forward_norms: norms(family.norms.feed_forward),
-            head_norm: (!spans.is_empty()).then(|| SpanNorm {
+            linear: shape
+                .linear
+                .filter(|_| is_linear(layer))
+                .map(|linear| self.linear(linear, shape.rms_norm_eps)),
+            head_norm: (!spans.is_empty() && !is_linear(layer)).then(|| SpanNorm {
                 weight: Tensor::ones([spans.iter().sum::<usize>()], &self.device),
                 spans: spans.clone().into(),
                 eps: shape.rms_norm_eps,
             }),
             kind: shape.layers[layer],
+            projections: shape.projections(layer),
             stacks: [0, 1, 2, 3].map(|number| {
-                let stack = family.projections.stacks[number].clone();
-                let (in_features, _) = projection_features(shape, stack.start);
-                let biased = has_bias(shape, number);
-                let out_features: Vec<usize> =
-                    stack.map(|i| projection_features(shape, i).1).collect();
+                let stack = shape.projections(layer).stacks[number].clone();
+                let features = |i: usize| projection_features(shape, layer, i);
+                let (in_features, _) = features(stack.start);
+                let biased = has_bias(shape, layer, number);
+                let out_features: Vec<usize> = stack.map(|i| features(i).1).collect();
                 let outputs = out_features.iter().sum();
                 StackedLinear {
                     weight: self.weight([outputs, in_features]),

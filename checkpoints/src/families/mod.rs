@@ -13,10 +13,15 @@ mod olmo3;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_5_text;
 mod seed_oss;
 mod smollm3;
 
+use std::path::Path;
+
 use serde_json::Value;
+
+use crate::error::CheckpointError;
 
 pub use bert::{BERT, EncoderFamily};
 pub use gemma3_text::GEMMA3_TEXT;
@@ -28,11 +33,12 @@ pub use olmo3::OLMO3;
 pub use phi3::PHI3;
 pub use qwen2::QWEN2;
 pub use qwen3::QWEN3;
+pub use qwen3_5_text::QWEN3_5_TEXT;
 pub use seed_oss::SEED_OSS;
 pub use smollm3::SMOLLM3;
 
 /// Every family of decoders; of two that share an architecture in GGUF, the first names it.
-pub const FAMILIES: [&Family; 11] = [
+pub const FAMILIES: [&Family; 12] = [
     &LLAMA,
     &MISTRAL,
     &QWEN2,
@@ -44,6 +50,7 @@ pub const FAMILIES: [&Family; 11] = [
     &OLMO3,
     &GEMMA3_TEXT,
     &MINISTRAL3,
+    &QWEN3_5_TEXT,
 ];
 
 /// `rope_theta` of every family where no file says one.
@@ -123,7 +130,7 @@ const LIKE_LLAMA: ConfigRules = ConfigRules {
     rotary: RotaryRules {
         theta: DEFAULT_ROPE_THETA,
         local_theta: None,
-        partial: false,
+        partial: None,
         must_be_said: false,
         original_context: None,
     },
@@ -156,6 +163,9 @@ pub enum LayerRules {
     /// `no_rope_layer_interval` may name another number. With `use_sliding_window` these have the
     /// window, or those that `layer_types` says.
     UnturnedEach(usize),
+    /// No block has a window. All but each so-manieth have linear attention, or those that `layer_types`
+    /// says; `full_attention_interval` may name another number.
+    LinearButEach(usize),
 }
 
 impl LayerRules {
@@ -173,8 +183,8 @@ pub struct RotaryRules {
     /// Where blocks with a window turn by another theta and without a scaling: `rope_local_base_freq`
     /// where it is absent.
     pub local_theta: Option<f64>,
-    /// Whether `partial_rotary_factor` counts.
-    pub partial: bool,
+    /// Where `partial_rotary_factor` counts: what it is where it is absent.
+    pub partial: Option<f64>,
     /// Whether the file must say how: an absent `rope_parameters` means a scaling that no file writes.
     pub must_be_said: bool,
     /// Where `original_max_position_embeddings` at the top of the file counts: what it is where it is
@@ -223,6 +233,8 @@ pub struct GgufRules {
     /// Numbers of the architecture's group that other families lack, with the field of `config.json` that
     /// says the same, also one of its `rope_scaling`; an absent one leaves the field out.
     pub numbers: &'static [(&'static str, &'static str)],
+    /// Why no GGUF file of the family is read or written, where that is so.
+    pub refused: Option<&'static str>,
 }
 
 /// What GGUF files of most families say, but for the architecture.
@@ -234,9 +246,23 @@ const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     in_block: &llama::IN_BLOCK,
     norm_offset: 0.0,
     numbers: &[],
+    refused: None,
 };
 
 impl GgufRules {
+    /// Refuses what is in GGUF of a family whose files are not read or written; `path` is the place of
+    /// the model, or of the file, and `what` names it.
+    pub(crate) fn check(&self, path: &Path, what: &str) -> Result<(), CheckpointError> {
+        match self.refused {
+            None => Ok(()),
+            Some(reason) => Err(CheckpointError::Unsupported {
+                path: path.to_owned(),
+                feature: format!("{what} of architecture \"{}\": {reason}", self.architecture),
+                fix: "take the model's folder of safetensors, and export to peft or merged",
+            }),
+        }
+    }
+
     /// Whether llama.cpp adds a bias to what this module computes.
     pub(crate) fn has_bias(&self, module: &str) -> bool {
         let of_attention = ["q_proj", "k_proj", "v_proj", "qkv_proj"];

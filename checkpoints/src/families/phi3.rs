@@ -16,7 +16,7 @@ pub const PHI3: Family = Family {
     config: ConfigRules {
         layers: LayerRules::IfGiven,
         rotary: RotaryRules {
-            partial: true,
+            partial: Some(1.0),
             original_context: Some(4096),
             ..LIKE_LLAMA.rotary
         },

@@ -1,7 +1,8 @@
 //! What belongs to a merged model beside its weights: config, tokenizer and chat template.
 //!
 //! The files of a Hugging Face directory are copied byte for byte, but for BPE-dropout, which was off
-//! in training and is so in the copy. For a GGUF base they are written
+//! in training and is so in the copy, and for what a language model that was part of another model needs
+//! as a model of its own. For a GGUF base they are written
 //! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
 
 use std::collections::BTreeMap;
@@ -13,20 +14,21 @@ use super::MergeOptions;
 use crate::atomic::write_file;
 use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
-use crate::families::Family;
+use crate::families::{AutoTokenizer, Family};
 use crate::model_files::{ModelFiles, TokenizerSource, text_part, tokenizer_without_dropout};
 use crate::prompt_files::CHAT_TEMPLATE;
 use crate::regular_file;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// Files that are taken over as they are, where the base has them; those of the tokenizer behind the
 /// first.
 const COPIED: [&str; 10] = [
     "generation_config.json",
     TOKENIZER,
-    "tokenizer_config.json",
+    TOKENIZER_CONFIG,
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
@@ -108,6 +110,7 @@ fn copy(
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
     let config_path = home.join(CONFIG);
+    let mut class = None;
     let config = regular_file::read(&config_path, JSON_BYTES)?;
     if files.weights.is_gguf() {
         let mut fields: Map<String, Value> =
@@ -125,6 +128,7 @@ fn copy(
     } else if is_with_pictures(&config) {
         // The language model alone is a model of its own.
         write_json(&dir.join(CONFIG), &files.config)?;
+        class = Family::of_config(&files.config).and_then(own_tokenizer);
     } else {
         write_file(&dir.join(CONFIG), &config)?
     }
@@ -135,12 +139,33 @@ fn copy(
         if !regular_file::is_there(&path)? {
             continue;
         }
-        write_file(&dir.join(name), &companion(&path, name)?)?;
+        let mut bytes = companion(&path, name)?;
+        if let Some(class) = class.filter(|_| name == TOKENIZER_CONFIG) {
+            bytes = with_class(&path, &bytes, class)?;
+        }
+        write_file(&dir.join(name), &bytes)?;
     }
     Ok(())
 }
 
 /// Whether this config.json is that of a model that reads pictures, too.
+/// The class of tokenizer that transformers takes for a family, whatever the files name.
+fn own_tokenizer(family: &Family) -> Option<&'static str> {
+    match family.auto_tokenizer {
+        AutoTokenizer::Always(class) => Some(class),
+        AutoTokenizer::Named | AutoTokenizer::OfFile => None,
+    }
+}
+
+/// A tokenizer_config.json that names `class`: for the whole model transformers took it by the model's
+/// type, and for the language model alone it takes the class that stands there.
+fn with_class(path: &Path, bytes: &[u8], class: &str) -> Result<Vec<u8>, CheckpointError> {
+    let mut fields: Map<String, Value> =
+        serde_json::from_slice(bytes).map_err(CheckpointError::json(path))?;
+    fields.insert("tokenizer_class".to_owned(), class.into());
+    serde_json::to_vec_pretty(&fields).map_err(CheckpointError::json(path))
+}
+
 fn is_with_pictures(config: &[u8]) -> bool {
     serde_json::from_slice(config).is_ok_and(|whole| text_part::of_config(&whole).is_some())
 }

@@ -87,7 +87,7 @@ impl Config<'_> {
         let head_dim = hidden / n_heads.max(1);
         let head_dim = self.size_or("head_dim", rules.absent_head_dim, head_dim)?;
         let turned = match self.fields["partial_rotary_factor"].as_f64() {
-            Some(share) if rules.rotary.partial => (f64::from(head_dim) * share) as u32,
+            Some(share) if rules.rotary.partial.is_some() => (f64::from(head_dim) * share) as u32,
             _ => head_dim,
         };
         for (name, value) in [

@@ -60,7 +60,7 @@ fn window(config: &Config<'_>) -> Result<Option<u32>, CheckpointError> {
     let is_used = config.fields["use_sliding_window"] == true;
     let or_default = config.fields.get(WINDOW).is_none();
     let has_default = match config.family.config.layers {
-        LayerRules::Full => return Ok(None),
+        LayerRules::Full | LayerRules::LinearButEach(_) => return Ok(None),
         LayerRules::UnlessNull | LayerRules::AllButEach(_) => true,
         LayerRules::IfGiven => false,
         LayerRules::FromLayer if is_used => true,

@@ -45,7 +45,7 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         None => hidden_size / n_heads,
     };
     fields.must_be("attention.value_length", head_dim)?;
-    if !family.config.rotary.partial {
+    if family.config.rotary.partial.is_none() {
         fields.must_be("rope.dimension_count", head_dim)?;
     }
     let n_key_value = metadata.unsigned(&fields.key("attention.head_count_kv"))?;
@@ -125,7 +125,7 @@ fn own_fields(
             own.insert("query_pre_attn_scalar".to_owned(), scalar.into());
         }
     }
-    if family.config.rotary.partial {
+    if family.config.rotary.partial.is_some() {
         let turned = fields
             .metadata
             .unsigned(&fields.key("rope.dimension_count"))?;
@@ -151,7 +151,7 @@ fn window(
     let window = window.filter(|&window| window > 0);
     let mut own = Map::new();
     match family.config.layers {
-        LayerRules::Full => return Ok(own),
+        LayerRules::Full | LayerRules::LinearButEach(_) => return Ok(own),
         LayerRules::FromLayer | LayerRules::UnturnedEach(_) if window.is_some() => {
             return Err(CheckpointError::Unsupported {
                 path: fields.metadata.path().to_owned(),
@@ -217,11 +217,13 @@ fn pattern(
 
 fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
     let name = metadata.require(ARCHITECTURE, metadata.text(ARCHITECTURE)?)?;
-    Family::of_architecture(name).ok_or_else(|| CheckpointError::Unsupported {
+    let family = Family::of_architecture(name).ok_or_else(|| CheckpointError::Unsupported {
         path: metadata.path().to_owned(),
         feature: format!("{ARCHITECTURE} \"{name}\""),
         fix: "choose a GGUF model of a family that docs/models.md lists",
-    })
+    })?;
+    family.gguf.check(metadata.path(), "a model")?;
+    Ok(family)
 }
 
 /// Metadata fields under the architecture's prefix.

@@ -38,13 +38,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let generation = object_if_present(&generation_path)?.unwrap_or_default();
     let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
-    let of_pictures = match weights.n_of_pictures() {
-        0 => None,
-        n => Some(format!(
-            "{}: the language model alone is read; {n} tensors that see pictures are left out",
-            config_path.display()
-        )),
-    };
+    let left_out = left_out(&config_path, &weights);
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
@@ -57,9 +51,31 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         remarks: tokenizer_files
             .remark(&config)
             .into_iter()
-            .chain(of_pictures)
+            .chain(left_out)
             .collect(),
         config: Value::Object(config),
+    })
+}
+
+/// What is said of tensors that are not the language model's.
+fn left_out(config_path: &Path, weights: &Weights) -> Option<String> {
+    let counts = [
+        (weights.n_of_pictures(), "that see pictures"),
+        (
+            weights.n_ahead(),
+            "that guess tokens behind the next one (mtp)",
+        ),
+    ];
+    let counts = counts.into_iter().filter(|(n, _)| *n > 0);
+    let counts: Vec<String> = counts
+        .map(|(n, what)| format!("{n} tensors {what}"))
+        .collect();
+    (!counts.is_empty()).then(|| {
+        format!(
+            "{}: the language model alone is read; {} are left out",
+            config_path.display(),
+            counts.join(" and ")
+        )
     })
 }
 

@@ -1,11 +1,11 @@
-//! The language model within a model that reads pictures, too: its part of the config and of the weights.
+//! The language model within a model that does more: its part of the config and of the weights.
 
 use serde_json::{Map, Value};
 
 use crate::families::Family;
 
 /// Models with a language model of a family in their `text_config`.
-const WITH_PICTURES: [&str; 2] = ["gemma3", "mistral3"];
+const WITH_PICTURES: [&str; 3] = ["gemma3", "mistral3", "qwen3_5"];
 
 /// Keys that the whole model says for its language model.
 const OF_THE_WHOLE: [&str; 5] = [
@@ -24,7 +24,9 @@ const PREFIXES: [(&str, &str); 3] = [
 ];
 
 /// How the tensors begin that see pictures.
-const OF_PICTURES: [&str; 4] = [
+const OF_PICTURES: [&str; 6] = [
+    "model.visual.",
+    "visual.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
     "vision_tower.",
@@ -46,22 +48,40 @@ pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value
     Some(text)
 }
 
-/// The name of a tensor of the language model alone; `None` for what sees pictures.
-pub(crate) fn tensor_name(name: &str) -> Option<String> {
+/// How the tensors begin that guess tokens behind the next one.
+const AHEAD: &str = "mtp.";
+
+/// What a tensor of a whole model belongs to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Belongs {
+    /// The language model, which alone has the tensor under this name.
+    Language(String),
+    /// What sees pictures.
+    Pictures,
+    /// What guesses tokens behind the next one, for servers that write several at a time.
+    Ahead,
+}
+
+/// What the tensor of this name belongs to.
+pub(crate) fn belongs(name: &str) -> Belongs {
+    if name.starts_with(AHEAD) {
+        return Belongs::Ahead;
+    }
     if OF_PICTURES
         .iter()
         .any(|of_pictures| name.starts_with(of_pictures))
     {
-        return None;
+        return Belongs::Pictures;
     }
     let renamed = PREFIXES.iter().find_map(|(whole, alone)| {
         let rest = name.strip_prefix(whole)?;
         Some(format!("{alone}{rest}"))
     });
-    Some(renamed.unwrap_or_else(|| name.to_owned()))
+    Belongs::Language(renamed.unwrap_or_else(|| name.to_owned()))
 }
 
 /// Whether these are tensors of a whole model.
 pub(crate) fn is_within<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
-    names.any(|name| PREFIXES.iter().any(|(whole, _)| name.starts_with(whole)))
+    let is_of_the_whole = |name: &str| PREFIXES.iter().any(|(whole, _)| name.starts_with(whole));
+    names.any(|name| name.starts_with(AHEAD) || is_of_the_whole(name))
 }

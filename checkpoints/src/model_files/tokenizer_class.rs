@@ -3,13 +3,14 @@
 //! Of some classes it takes vocabulary and merges from the file and makes normaliser and
 //! pre-tokenizer itself. Here, in the `tokenizers` library and in transformers 4 the file counts;
 //! where the two differ, the user is told. Source: huggingface/transformers 5.23,
-//! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py` and
+//! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py`, `tokenization_qwen3_5.py` and
 //! `tokenization_gpt2.py`.
 
 use serde_json::{Map, Value, json};
 
 use crate::families::{AutoTokenizer, Family};
 
+const QWEN3_5_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Says that `AutoTokenizer` of transformers 5 builds another tokenizer of these files, if it does:
@@ -22,7 +23,14 @@ pub(super) fn remark(
     let class = class(tokenizer, settings, config)?;
     let prefix = settings.get("add_prefix_space").and_then(Value::as_bool);
     let (normalizer, pre_tokenizer) = match class {
-        "Qwen2Tokenizer" => (json!({"type": "NFC"}), qwen2(prefix.unwrap_or(false))),
+        "Qwen2Tokenizer" | "Qwen3_5Tokenizer" => {
+            let pattern = match class {
+                "Qwen2Tokenizer" => QWEN2_PATTERN,
+                _ => QWEN3_5_PATTERN,
+            };
+            let pre_tokenizer = qwen(pattern, prefix.unwrap_or(false));
+            (json!({"type": "NFC"}), pre_tokenizer)
+        }
         "GPT2Tokenizer" => (Value::Null, byte_level(prefix.unwrap_or(false), true)),
         _ => {
             let legacy = settings.get("legacy") == Some(&Value::Bool(true));
@@ -50,7 +58,9 @@ pub(super) fn defaults(
 ) -> Vec<(&'static str, &'static str)> {
     let end = "<|endoftext|>";
     match class(tokenizer, settings, config) {
-        Some("Qwen2Tokenizer") => vec![("unk_token", end), ("eos_token", end), ("pad_token", end)],
+        Some("Qwen2Tokenizer" | "Qwen3_5Tokenizer") => {
+            vec![("unk_token", end), ("eos_token", end), ("pad_token", end)]
+        }
         Some("GPT2Tokenizer") => vec![("unk_token", end), ("bos_token", end), ("eos_token", end)],
         Some(_) => vec![
             ("unk_token", "<unk>"),
@@ -86,14 +96,15 @@ fn class(
     };
     match named? {
         "Qwen2Tokenizer" => Some("Qwen2Tokenizer"),
+        "Qwen3_5Tokenizer" => Some("Qwen3_5Tokenizer"),
         "GPT2Tokenizer" => Some("GPT2Tokenizer"),
         "LlamaTokenizer" if !is_byte_level => Some("LlamaTokenizer"),
         _ => None,
     }
 }
 
-fn qwen2(add_prefix_space: bool) -> Value {
-    let split = json!({"type": "Split", "pattern": {"Regex": QWEN2_PATTERN},
+fn qwen(pattern: &str, add_prefix_space: bool) -> Value {
+    let split = json!({"type": "Split", "pattern": {"Regex": pattern},
         "behavior": "Isolated", "invert": false});
     json!({"type": "Sequence", "pretokenizers": [split, byte_level(add_prefix_space, false)]})
 }

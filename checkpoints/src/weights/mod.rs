@@ -106,6 +106,8 @@ pub struct Weights {
     tensors: BTreeMap<String, StoredTensor>,
     /// Tensors that see pictures, which are left out.
     n_of_pictures: usize,
+    /// Tensors that guess tokens behind the next one, which are left out.
+    n_ahead: usize,
 }
 
 impl Weights {
@@ -113,6 +115,11 @@ impl Weights {
     /// them have their names without it.
     pub fn n_of_pictures(&self) -> usize {
         self.n_of_pictures
+    }
+
+    /// Tensors of the files that guess tokens behind the next one (`mtp.`): they are left out, too.
+    pub fn n_ahead(&self) -> usize {
+        self.n_ahead
     }
 
     /// Names of all tensors, sorted.

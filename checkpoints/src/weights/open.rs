@@ -14,7 +14,7 @@ use super::{RowOrder, StoredTensor, Weights, safetensors_header};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA};
-use crate::model_files::text_part;
+use crate::model_files::text_part::{self, Belongs};
 use crate::regular_file;
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -108,6 +108,7 @@ impl Weights {
             files: vec![source],
             tensors: by_name,
             n_of_pictures: 0,
+            n_ahead: 0,
         })
     }
 }
@@ -176,13 +177,20 @@ fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, Checkpo
         }
         files.push(source);
     }
-    let mut n_of_pictures = 0;
+    let (mut n_of_pictures, mut n_ahead) = (0, 0);
     if text_part::is_within(tensors.keys().map(String::as_str)) {
         let mut alone = BTreeMap::new();
         for (name, tensor) in tensors {
-            let Some(name) = text_part::tensor_name(&name) else {
-                n_of_pictures += 1;
-                continue;
+            let name = match text_part::belongs(&name) {
+                Belongs::Language(name) => name,
+                Belongs::Pictures => {
+                    n_of_pictures += 1;
+                    continue;
+                }
+                Belongs::Ahead => {
+                    n_ahead += 1;
+                    continue;
+                }
             };
             let at = format!("tensor {name}");
             if alone.insert(name, tensor).is_some() {
@@ -196,6 +204,7 @@ fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, Checkpo
         origin: origin.to_owned(),
         files,
         n_of_pictures,
+        n_ahead,
         tensors,
     })
 }
@@ -230,8 +239,8 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
     let paths: Vec<PathBuf> = shards.iter().map(|shard| dir.join(shard)).collect();
     let weights = from_safetensors(dir, &paths)?;
     for (name, shard) in &index.weight_map {
-        // What sees pictures is left out.
-        let Some(alone) = text_part::tensor_name(name) else {
+        // What is not the language model's is left out.
+        let Belongs::Language(alone) = text_part::belongs(name) else {
             continue;
         };
         let holder = weights

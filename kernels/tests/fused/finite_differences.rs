@@ -8,8 +8,9 @@ use tooltune_kernels::attention::{self, Causality, Documents};
 use tooltune_kernels::dense::{self, InputTransform};
 use tooltune_kernels::lora_linear::{self, LinearExtras};
 use tooltune_kernels::{
-    AdapterLayout, AdapterPart, ComputeDtype, Dropout, FrozenWeight, RopeTable, StackedAdapter,
-    StackedLinear, Supervision, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
+    AdapterLayout, AdapterPart, ComputeDtype, DeltaHeads, DeltaInputs, Dropout, FrozenWeight,
+    GatedNorm, RopeTable, StackedAdapter, StackedLinear, Supervision, causal_conv, gated_delta,
+    gated_norm, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
 use crate::bounds::Quantity;
@@ -179,6 +180,85 @@ fn swiglu() {
             gate_up,
             &swiglu::reference::swiglu,
         );
+    }
+}
+
+#[test]
+fn causal_conv() {
+    let mut numbers = Numbers::new(72);
+    // Documents shorter than the convolution, an empty one, and padding.
+    let documents = Documents::new(&[0, 1, 3, 3, 12], 14);
+    for (channels, k) in [(1, 1), (5, 4), (3, 20)] {
+        let weight = doubles(&mut numbers, [channels, k]);
+        let x = doubles(&mut numbers, [14, channels]);
+        check(&mut numbers, &format!("{channels} {k}"), x, &|x| {
+            causal_conv::reference::causal_conv(x, &weight, &documents)
+        });
+    }
+}
+
+/// By heads and by gate.
+#[test]
+fn gated_norm() {
+    let mut numbers = Numbers::new(73);
+    for [n, heads, c] in [[1, 1, 1], [4, 3, 7]] {
+        let norm = GatedNorm {
+            weight: doubles(&mut numbers, [c]),
+            eps: 1e-3,
+        };
+        let x = doubles(&mut numbers, [n, heads, c]);
+        let gate = doubles(&mut numbers, [n, heads * c]).mul_scalar(4.0);
+        let name = format!("{n} {heads} {c}");
+        check(&mut numbers, &name, x.clone(), &|x| {
+            gated_norm::reference::gated_norm(x, gate.clone(), &norm)
+        });
+        check(&mut numbers, &name, gate.clone(), &|gate| {
+            gated_norm::reference::gated_norm(x.clone(), gate, &norm)
+        });
+    }
+}
+
+/// By queries, keys and values, by decay and by share, a token at a time and in chunks.
+#[test]
+fn gated_delta() {
+    let mut numbers = Numbers::new(74);
+    let heads = DeltaHeads {
+        key_heads: 1,
+        value_heads: 2,
+        key_dim: 3,
+        value_dim: 5,
+    };
+    let documents = Documents::new(&[0, 2, 72, 80], 82);
+    let inputs = DeltaInputs {
+        qkv: doubles(&mut numbers, [82, heads.width()]),
+        log_decay: doubles(&mut numbers, [82, 2]).sub_scalar(1.0),
+        beta: doubles(&mut numbers, [82, 2])
+            .mul_scalar(0.4)
+            .add_scalar(0.5),
+    };
+    for path in [
+        gated_delta::reference::gated_delta,
+        gated_delta::chunked::gated_delta,
+    ] {
+        let read = |inputs: DeltaInputs| path(inputs, heads, &documents).0;
+        check(&mut numbers, "qkv", inputs.qkv.clone(), &|qkv| {
+            read(DeltaInputs {
+                qkv,
+                ..inputs.clone()
+            })
+        });
+        check(&mut numbers, "decay", inputs.log_decay.clone(), &|d| {
+            read(DeltaInputs {
+                log_decay: d,
+                ..inputs.clone()
+            })
+        });
+        check(&mut numbers, "share", inputs.beta.clone(), &|beta| {
+            read(DeltaInputs {
+                beta,
+                ..inputs.clone()
+            })
+        });
     }
 }
 

@@ -22,7 +22,7 @@ use crate::models::Decoder;
 pub struct AdapterSlot {
     /// Block number.
     pub layer: usize,
-    /// Its place among the family's [projections](crate::models::families::Projections).
+    /// Its place among the [projections](crate::models::families::Projections) of its block.
     pub projection: usize,
     /// The stack of projections that holds it.
     pub stack: usize,

@@ -187,11 +187,10 @@ pub fn adapter_slots(
         return Err(LoraError::NoMatch {
             key,
             pattern,
-            layers: config.family.projections.paths.join(", "),
+            layers: paths(config).join(", "),
         });
     }
     let mut slots = Vec::new();
-    let stacks = &config.family.projections.stacks;
     for (layer, index, module) in modules {
         if !rules.targets(&module) {
             continue;
@@ -200,7 +199,8 @@ pub fn adapter_slots(
         if !(1..=MAX_RANK).contains(&rank) {
             return Err(LoraError::Rank { module, rank });
         }
-        let (in_features, out_features) = projection_features(config, index);
+        let (in_features, out_features) = projection_features(config, layer, index);
+        let stacks = &config.projections(layer).stacks;
         let stack = stacks.iter().position(|stack| stack.contains(&index));
         let stack = stack.expect("every projection is in a stack");
         let slot = AdapterSlot {
@@ -287,10 +287,22 @@ pub fn linear_layers(config: &DecoderConfig) -> Vec<String> {
     modules.map(|(_, _, path)| path).collect()
 }
 
+/// The linear layers that any block has, each once.
+fn paths(config: &DecoderConfig) -> Vec<&'static str> {
+    let mut paths = Vec::new();
+    let all = (0..config.num_hidden_layers).flat_map(|layer| config.projections(layer).paths);
+    for path in all {
+        if !paths.contains(path) {
+            paths.push(*path);
+        }
+    }
+    paths
+}
+
 fn module_paths(config: &DecoderConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)
         .flat_map(|layer| {
-            let paths = config.family.projections.paths.iter();
+            let paths = config.projections(layer).paths.iter();
             paths
                 .enumerate()
                 .map(move |(index, path)| (layer, index, format!("model.layers.{layer}.{path}")))

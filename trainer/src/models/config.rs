@@ -12,9 +12,10 @@ use tooltune_checkpoints::families::ConfigRules;
 use super::config_fields::{
     count, flag, number, optional_count, optional_number, probability, string, wrong,
 };
-use super::families::{self, Bias, FAMILIES, Family};
+use super::families::{self, Bias, FAMILIES, Family, LINEAR, Projections};
 use super::foreign_keys;
-use super::layers::{self, LayerKind};
+use super::layers::{self, LayerKind, Mixer};
+use super::linear_attention::LinearShape;
 use super::multipliers::{Multiplied, QueryGrowth};
 use super::rotary::{self, RopeScaling, Rotary};
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
@@ -101,8 +102,10 @@ pub struct DecoderConfig {
     pub rotary: Rotary,
     /// How they are turned in blocks with a window, where that is otherwise.
     pub local_rotary: Option<Rotary>,
-    /// What each block does with positions.
+    /// How each block looks at other tokens.
     pub layers: Vec<LayerKind>,
+    /// The sizes of linear attention, where the family has it.
+    pub linear: Option<LinearShape>,
     /// Growth of queries with their positions beyond the context of pre-training: the share of each
     /// doubling, and that context.
     pub query_growth: Option<QueryGrowth>,
@@ -190,6 +193,7 @@ impl DecoderConfig {
         };
         let config = Self {
             layers: layers::from_json(json, rules, num_hidden_layers)?,
+            linear: LinearShape::from_json(json, rules)?,
             query_growth: QueryGrowth::from_json(json, &scaling)?,
             rotary: Rotary { scaling, ..rotary },
             local_rotary,
@@ -229,7 +233,9 @@ impl DecoderConfig {
             self.head_dim * (self.num_attention_heads + self.num_key_value_heads),
         ]
         .map(|n| n as u128);
-        let block = 3 * d * self.intermediate_size as u128 + 2 * d * heads;
+        let linear = self.linear.map(|linear| linear.outputs());
+        let linear: u128 = linear.iter().flatten().map(|&n| n as u128).sum();
+        let block = 3 * d * self.intermediate_size as u128 + 2 * d * (heads + linear);
         let n_parameters = self.num_hidden_layers as u128 * block + 2 * d * self.vocab_size as u128;
         if n_parameters > MODEL_PARAMETERS {
             let hint = "the sizes make more than 2^44 parameters (MODEL_PARAMETERS in docs/limits.md); fetch or convert the model again";
@@ -265,6 +271,14 @@ impl DecoderConfig {
             ));
         }
         Ok(())
+    }
+
+    /// The linear layers of a block.
+    pub fn projections(&self, layer: usize) -> &'static Projections {
+        match self.layers[layer].mixer {
+            Mixer::Attention => self.family.projections,
+            Mixer::Linear => &LINEAR,
+        }
     }
 
     /// The context of pre-training, where longer texts have other rotary frequencies.

@@ -4,7 +4,7 @@
 //! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
 //! lies between two operations of a block is in the dtype that the model computes in.
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData, bf16};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::geglu::geglu;
@@ -18,6 +18,7 @@ use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
 use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
+use super::linear_attention::{LinearAttention, LinearShape};
 use super::multipliers::QueryGrowth;
 use super::rotary::Rotary;
 use crate::lora::DropoutKey;
@@ -57,10 +58,13 @@ pub struct Block {
     pub feed_forward_norms: BranchNormWeights,
     /// Of queries and keys, before they are turned.
     pub head_norm: Option<SpanNorm>,
-    /// What it does with positions.
+    /// What takes the place of attention, where something does.
+    pub linear: Option<LinearAttention>,
+    /// How it looks at other tokens.
     pub kind: LayerKind,
-    /// The projections, those that share an input stacked, as the family's
-    /// [`Projections::stacks`] say.
+    /// Which linear layers it has.
+    pub projections: &'static Projections,
+    /// These layers, those that share an input stacked, as [`Projections::stacks`] say.
     pub stacks: [StackedLinear; 4],
 }
 
@@ -105,8 +109,19 @@ pub struct BlockShape {
     pub residual_multiplier: f64,
     /// What the feed-forward block gates with.
     pub gate: Gate,
-    /// The linear layers of a block.
-    pub projections: &'static Projections,
+    /// Whether each query head comes with a gate of attention's output.
+    pub query_gate: bool,
+    /// The sizes of linear attention, where there is some.
+    pub linear: Option<LinearShape>,
+}
+
+/// What attention reads of each token.
+#[derive(Debug, Clone)]
+pub struct AttentionInputs {
+    /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
+    pub qkv: Tensor<3>,
+    /// What attention's output is multiplied with, before it is squeezed by a sigmoid, `[n, h, c]`.
+    pub gate: Option<Tensor<3>>,
 }
 
 impl BatchContext {
@@ -189,7 +204,8 @@ impl BlockShape {
             attention_multiplier: config.attention_multiplier,
             residual_multiplier: config.residual_multiplier,
             gate: config.family.gate,
-            projections: config.family.projections,
+            query_gate: config.family.query_gate,
+            linear: config.linear,
         }
     }
 
@@ -212,8 +228,7 @@ impl Block {
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let qkv = self.queries_keys_values(&x, context, dropout);
-        let attended = self.attended(qkv, context);
+        let attended = self.mixed(&x, context, dropout);
         self.after_attention(x, attended, context.shape, dropout)
     }
 
@@ -228,32 +243,45 @@ impl Block {
         dropout: Option<DropoutKey>,
         rows: Tensor<1, Int>,
     ) -> Tensor<2> {
-        let qkv = self.queries_keys_values(&x, context, dropout);
-        let attended = self.attended(qkv, context).select(0, rows.clone());
+        let attended = self.mixed(&x, context, dropout).select(0, rows.clone());
         self.after_attention(x.select(0, rows), attended, context.shape, dropout)
     }
 
-    /// Attention's output for each token, `[n, h, c]`.
-    pub(super) fn attended(&self, qkv: Tensor<3>, context: &BatchContext) -> Tensor<3> {
-        let causality = match self.kind.window {
-            None => Causality::Causal,
-            Some(window) => Causality::Sliding(window),
-        };
-        attention(qkv, context.shape.queries(), &context.documents, causality)
-    }
-
-    /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
-    pub fn queries_keys_values(
+    /// The output of attention, or of what takes its place, for each token, `[n, heads, size]`.
+    fn mixed(
         &self,
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<3> {
+        match &self.linear {
+            Some(linear) => linear.attended(self, x, context, dropout),
+            None => self.attended(self.attention_inputs(x, context, dropout), context),
+        }
+    }
+
+    /// Attention's output for each token, `[n, h, c]`.
+    pub(super) fn attended(&self, inputs: AttentionInputs, context: &BatchContext) -> Tensor<3> {
+        let causality = match self.kind.window {
+            None => Causality::Causal,
+            Some(window) => Causality::Sliding(window),
+        };
+        let AttentionInputs { qkv, gate } = inputs;
+        let attended = attention(qkv, context.shape.queries(), &context.documents, causality);
+        gated(attended, gate)
+    }
+
+    /// What attention reads of the residual stream.
+    pub fn attention_inputs(
+        &self,
+        x: &Tensor<2>,
+        context: &BatchContext,
+        dropout: Option<DropoutKey>,
+    ) -> AttentionInputs {
         let shape = context.shape;
         let (x, read) = self.read(x, 0, &self.attention_norms, shape);
-        let qkv = lora_linear(x, &self.stacks[0], shape.extras(0, read, dropout));
-        let n = qkv.dims()[0];
-        let heads = qkv.reshape([n, shape.n_heads + 2 * shape.n_kv_heads, shape.head_dim]);
+        let qkv = lora_linear(x, &self.stacks[0], self.extras(0, read, dropout));
+        let (heads, gate) = shape.heads_and_gate(qkv);
         let heads = match &self.head_norm {
             Some(norm) => head_norm(heads, norm),
             None => heads,
@@ -265,10 +293,11 @@ impl Block {
             Rotation::Local => rope(heads, local, turned),
             Rotation::None => heads,
         };
-        match &context.query_growth {
+        let qkv = match &context.query_growth {
             Some(growth) => grown(heads, shape.n_heads, growth),
             None => heads,
-        }
+        };
+        AttentionInputs { qkv, gate }
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
@@ -289,7 +318,7 @@ impl Block {
         };
         let x = self.added(x, branch, shape, dropout);
         let (read, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
-        let gate_up = lora_linear(read, &self.stacks[2], shape.extras(2, transform, dropout));
+        let gate_up = lora_linear(read, &self.stacks[2], self.extras(2, transform, dropout));
         let (read, transform) = match shape.gate {
             Gate::Silu => (gate_up, InputTransform::Gated),
             Gate::GeluTanh => (geglu(gate_up), InputTransform::Plain),
@@ -304,7 +333,7 @@ impl Block {
     }
 
     /// What the projections of a stack read of the residual stream, and how.
-    fn read(
+    pub(super) fn read(
         &self,
         x: &Tensor<2>,
         stack: usize,
@@ -334,7 +363,7 @@ impl Block {
         shape: BlockShape,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let extras = shape.extras(branch.stack, branch.transform, dropout);
+        let extras = self.extras(branch.stack, branch.transform, dropout);
         let linear = &self.stacks[branch.stack];
         let multiplier = shape.residual_multiplier;
         if branch.norms.after.is_none() && multiplier == 1.0 {
@@ -372,10 +401,40 @@ fn grown(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
     Tensor::cat(vec![queries, heads.narrow(1, n_heads, all - n_heads)], 1)
 }
 
+/// Attention's output, by its gate where there is one.
+pub(super) fn gated(attended: Tensor<3>, gate: Option<Tensor<3>>) -> Tensor<3> {
+    let Some(gate) = gate else {
+        return attended;
+    };
+    let dtype = attended.dtype();
+    let gate = activation::sigmoid(gate.cast(DType::F32));
+    attended.cast(DType::F32).mul(gate).cast(dtype)
+}
+
 impl BlockShape {
+    /// What the maps that attention reads give, as heads beside heads, `[n, h + 2 g, c]`; and their
+    /// gates, which lie behind the queries of each head.
+    fn heads_and_gate(self, outputs: Tensor<2>) -> (Tensor<3>, Option<Tensor<3>>) {
+        let ([n, _], h, c) = (outputs.dims(), self.n_heads, self.head_dim);
+        let rest = 2 * self.n_kv_heads;
+        if !self.query_gate {
+            return (outputs.reshape([n, h + rest, c]), None);
+        }
+        let heads: Tensor<3> = outputs.reshape([n, 2 * h + rest, c]);
+        let queries = heads.clone().narrow(1, 0, 2 * h).reshape([n, h, 2, c]);
+        let [queries, gate] = [0, 1].map(|i| {
+            let part: Tensor<3> = queries.clone().narrow(2, i, 1).reshape([n, h, c]);
+            part
+        });
+        let heads = Tensor::cat(vec![queries, heads.narrow(1, 2 * h, rest)], 1);
+        (heads, Some(gate))
+    }
+}
+
+impl Block {
     /// What goes beside a stack of the projections.
-    fn extras(
-        self,
+    pub(super) fn extras(
+        &self,
         stack: usize,
         transform: InputTransform,
         dropout: Option<DropoutKey>,

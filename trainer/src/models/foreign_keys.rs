@@ -13,8 +13,9 @@ use super::config::DecoderConfigError;
 /// # Source
 ///
 /// `configuration_*.py` of transformers 5.23 for Gemma 2 and 3, Granite, Cohere, MiniCPM, Mixtral,
-/// DeepSeek, Qwen3, OLMo, Phi, Falcon, GPT-NeoX, SmolLM3 and Llama 4.
-const NEUTRAL: [(&str, f64); 30] = [
+/// DeepSeek, Qwen3 and 3.5, OLMo, Phi, Falcon, GPT-NeoX, SmolLM3 and Llama 4.
+const NEUTRAL: [(&str, f64); 31] = [
+    ("attn_output_gate", 0.0),
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
     ("logits_soft_cap", 0.0),
@@ -48,7 +49,8 @@ const NEUTRAL: [(&str, f64); 30] = [
 ];
 
 /// Keys that do nothing only where they are absent or null.
-const NEVER: [&str; 5] = [
+const NEVER: [&str; 6] = [
+    "output_gate_type",
     "scale_depth",
     "dim_model_base",
     "kv_lora_rank",

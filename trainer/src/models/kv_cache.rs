@@ -1,14 +1,17 @@
-//! Keys and values of tokens already read, so that each new token costs one row a layer.
+//! Keys and values of tokens already read, so that each new token costs one row a layer; of linear
+//! attention its states.
 //!
-//! Rows are aligned at their right ends: a batch of prompts of different lengths then appends
+//! Rows of keys and values are aligned at their right ends: a batch of prompts of different lengths then appends
 //! every new token at the same column, and one mask hides what lies left of the shorter ones.
 
 use std::ops::Range;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Columns};
 
-use super::decoder::{BatchContext, Decoder};
+use super::decoder::{AttentionInputs, BatchContext, Decoder, gated};
+use super::layers::Mixer;
+use super::linear_attention::{LinearShape, LinearState};
 
 /// Tokens read in one go while prompts are read: bounds the activations of the prefill.
 pub(crate) const PREFILL_TOKENS: usize = 2048;
@@ -16,10 +19,7 @@ pub(crate) const PREFILL_TOKENS: usize = 2048;
 /// The cache of a batch of sequences.
 #[derive(Debug)]
 pub struct KvCache {
-    /// For each layer `[b, g, capacity, c]`.
-    keys: Vec<Tensor<4>>,
-    /// For each layer `[b, g, capacity, c]`.
-    values: Vec<Tensor<4>>,
+    layers: Vec<LayerCache>,
     /// First column of each row that holds a token.
     starts: Vec<usize>,
     /// Columns in use.
@@ -27,6 +27,15 @@ pub struct KvCache {
     /// Rows whose prompts are longer than the context of pre-training; empty where that makes no
     /// difference.
     is_long: Vec<bool>,
+}
+
+/// What one layer keeps.
+#[derive(Debug)]
+enum LayerCache {
+    /// Keys and values, `[b, g, capacity, c]` each.
+    Attention([Tensor<4>; 2]),
+    /// The state behind the last token.
+    Linear(LinearState),
 }
 
 /// Rows of a cache that go on in another one, in this order.
@@ -50,7 +59,7 @@ impl KvCache {
         ];
         let moved = old
             .as_ref()
-            .map(|old| old.cache.moved(old.rows, longest, shape));
+            .map(|old| old.cache.moved(old.rows, longest, shape, &device));
         let is_long = match config.short_context() {
             Some(context) => {
                 let kept = old.iter().flat_map(|old| {
@@ -63,26 +72,28 @@ impl KvCache {
             }
             None => Vec::new(),
         };
-        let (old_keys, old_values) = match old {
-            Some(old) => (old.cache.keys, old.cache.values),
-            None => (Vec::new(), Vec::new()),
-        };
+        let old = old.map_or(Vec::new(), |old| old.cache.layers);
         // Layer after layer, so that no more than one is there twice.
-        let layers = |old: Vec<Tensor<4>>| {
-            let mut old = old.into_iter();
-            (0..config.num_hidden_layers)
-                .map(|_| {
-                    let empty = attention::empty_cache(shape, dtype, &device);
-                    match (old.next(), &moved) {
-                        (Some(layer), Some(moved)) => moved.copy(layer, empty),
+        let mut old = old.into_iter();
+        let layers = config.layers.iter().map(|kind| {
+            let old = old.next().zip(moved.as_ref());
+            let empty = || attention::empty_cache(shape, dtype, &device);
+            match (kind.mixer, config.linear, old) {
+                (Mixer::Linear, Some(linear), old) => {
+                    let empty = empty_state(linear, lens.len(), (&device, dtype));
+                    LayerCache::Linear(match old {
+                        Some((LayerCache::Linear(old), moved)) => moved.copy_state(old, empty),
                         _ => empty,
-                    }
-                })
-                .collect()
-        };
+                    })
+                }
+                (_, _, Some((LayerCache::Attention(old), moved))) => {
+                    LayerCache::Attention(old.map(|layer| moved.copy(layer, empty())))
+                }
+                _ => LayerCache::Attention([empty(), empty()]),
+            }
+        });
         Self {
-            keys: layers(old_keys),
-            values: layers(old_values),
+            layers: layers.collect(),
             starts: lens.iter().map(|len| longest - len).collect(),
             filled: longest,
             is_long,
@@ -91,12 +102,11 @@ impl KvCache {
 
     /// Where the rows `kept` go in a cache of `shape` whose rows end at column `end`. All move by as
     /// many columns, because both are aligned at the right.
-    fn moved(&self, kept: &[usize], end: usize, shape: [usize; 4]) -> Moved {
+    fn moved(&self, kept: &[usize], end: usize, shape: [usize; 4], device: &Device) -> Moved {
         let width = self.longest(kept);
         let ids: Vec<i32> = kept.iter().map(|&row| row as i32).collect();
-        let device = self.keys[0].device();
         Moved {
-            rows: Tensor::from_data(TensorData::new(ids, [kept.len()]), &device),
+            rows: Tensor::from_data(TensorData::new(ids, [kept.len()]), device),
             columns: self.filled - width..self.filled,
             to: [0..kept.len(), 0..shape[1], end - width..end, 0..shape[3]],
         }
@@ -107,29 +117,50 @@ impl KvCache {
         let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
         lens.max().unwrap_or(0)
     }
+}
 
-    /// Puts one row's prompt, `[len, g, c]`, at the right end of the prompt columns.
-    fn fill_prompt(&mut self, layer: usize, row: usize, k: Tensor<3>, v: Tensor<3>) {
-        let [len, n_kv_heads, head_dim] = k.dims();
-        let ranges = [
-            row..row + 1,
-            0..n_kv_heads,
-            self.filled - len..self.filled,
-            0..head_dim,
-        ];
-        for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
-            let part = part.swap_dims(0, 1).unsqueeze_dim(0);
-            cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
-        }
+/// Puts one row's prompt, keys and values of `[len, g, c]`, before column `end`.
+fn fill_prompt(cache: &mut [Tensor<4>; 2], row: usize, end: usize, prompt: [Tensor<3>; 2]) {
+    for (cache, part) in cache.iter_mut().zip(prompt) {
+        let [len, n_kv_heads, head_dim] = part.dims();
+        let ranges = [row..row + 1, 0..n_kv_heads, end - len..end, 0..head_dim];
+        let part = part.swap_dims(0, 1).unsqueeze_dim(0);
+        cache.inplace(|cache| cache.slice_assign(ranges, part));
     }
+}
 
-    /// Puts one new token a row, heads of `[b, h + 2 g, c]`, into the next column.
-    fn append(&mut self, layer: usize, qkv: &Tensor<3>, n_heads: usize) {
-        let (column, n_kv_heads) = (self.filled, (qkv.dims()[1] - n_heads) / 2);
-        let append = |cache, first| attention::append(cache, qkv, first, column);
-        self.keys[layer].inplace(|keys| append(keys, n_heads));
-        self.values[layer].inplace(|values| append(values, n_heads + n_kv_heads));
+/// Puts one new token a row, heads of `[b, h + 2 g, c]`, into a column.
+fn append([keys, values]: &mut [Tensor<4>; 2], qkv: &Tensor<3>, n_heads: usize, column: usize) {
+    let n_kv_heads = (qkv.dims()[1] - n_heads) / 2;
+    let append = |cache, first| attention::append(cache, qkv, first, column);
+    keys.inplace(|keys| append(keys, n_heads));
+    values.inplace(|values| append(values, n_heads + n_kv_heads));
+}
+
+/// The states of rows of which nothing is read.
+fn empty_state(
+    LinearShape { heads, kernel }: LinearShape,
+    rows: usize,
+    (device, dtype): (&Device, DType),
+) -> LinearState {
+    let shape = [rows, heads.value_heads, heads.key_dim, heads.value_dim];
+    LinearState {
+        held: Tensor::zeros(shape, (device, DType::F32)),
+        tokens: Tensor::zeros([rows, kernel - 1, heads.width()], (device, dtype)),
     }
+}
+
+/// Puts the states of prompts into the rows from `first_row` on.
+fn fill_states(all: &mut LinearState, first_row: usize, read: LinearState) {
+    let [n, heads, key_dim, value_dim] = read.held.dims();
+    let [_, kept, width] = read.tokens.dims();
+    let rows = first_row..first_row + n;
+    let ranges = [rows.clone(), 0..heads, 0..key_dim, 0..value_dim];
+    all.held
+        .inplace(|held| held.slice_assign(ranges, read.held));
+    let ranges = [rows, 0..kept, 0..width];
+    all.tokens
+        .inplace(|tokens| tokens.slice_assign(ranges, read.tokens));
 }
 
 /// Rows of one cache on their way to another.
@@ -143,6 +174,16 @@ impl Moved {
     fn copy(&self, layer: Tensor<4>, empty: Tensor<4>) -> Tensor<4> {
         let columns = layer.narrow(2, self.columns.start, self.columns.len());
         empty.slice_assign(self.to.clone(), columns.select(0, self.rows.clone()))
+    }
+
+    fn copy_state(&self, old: LinearState, mut empty: LinearState) -> LinearState {
+        let rows = || self.rows.clone();
+        let kept = LinearState {
+            held: old.held.select(0, rows()),
+            tokens: old.tokens.select(0, rows()),
+        };
+        fill_states(&mut empty, 0, kept);
+        empty
     }
 }
 
@@ -209,15 +250,27 @@ impl Decoder {
         let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let qkv = block.queries_keys_values(&x, &context, None);
-            let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
-            for (i, window) in borders.windows(2).enumerate() {
-                let rows = qkv.clone().narrow(0, window[0], window[1] - window[0]);
-                let part = |first| rows.clone().narrow(1, first, n_kv_heads);
-                let (k, v) = (part(n_heads), part(n_heads + n_kv_heads));
-                cache.fill_prompt(layer, first_row + i, k, v);
-            }
-            let mut attended = block.attended(qkv, &context);
+            let end = cache.filled;
+            let mut attended = match (&mut cache.layers[layer], &block.linear) {
+                (LayerCache::Linear(states), Some(linear)) => {
+                    let (attended, read) = linear.attended_with_states(block, &x, &context);
+                    fill_states(states, first_row, read);
+                    attended
+                }
+                (LayerCache::Attention(cache), _) => {
+                    let inputs = block.attention_inputs(&x, &context, None);
+                    let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
+                    for (i, window) in borders.windows(2).enumerate() {
+                        let length = window[1] - window[0];
+                        let rows = inputs.qkv.clone().narrow(0, window[0], length);
+                        let part = |first| rows.clone().narrow(1, first, n_kv_heads);
+                        let prompt = [part(n_heads), part(n_heads + n_kv_heads)];
+                        fill_prompt(cache, first_row + i, end, prompt);
+                    }
+                    block.attended(inputs, &context)
+                }
+                (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
+            };
             // Behind the last attention no one reads the others.
             if layer + 1 == self.blocks.len() {
                 x = x.select(0, lasts.clone());
@@ -239,18 +292,29 @@ impl Decoder {
         let context = BatchContext::with_long(self, &positions, &[0], &cache.is_long);
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let qkv = block.queries_keys_values(&x, &context, None);
-            let n_heads = context.shape.n_heads;
-            cache.append(layer, &qkv, n_heads);
-            let end = column + 1;
-            let first = end - block.kind.window.unwrap_or(end).min(end);
-            let starts: Vec<usize> = cache.starts.iter().map(|&start| start.max(first)).collect();
-            let columns = Columns {
-                starts: &starts,
-                end,
+            let attended = match (&mut cache.layers[layer], &block.linear) {
+                (LayerCache::Linear(state), Some(linear)) => {
+                    let (attended, next) = linear.decoded(block, &x, &context, state.clone());
+                    *state = next;
+                    attended
+                }
+                (LayerCache::Attention(kept), _) => {
+                    let AttentionInputs { qkv, gate } = block.attention_inputs(&x, &context, None);
+                    append(kept, &qkv, context.shape.n_heads, column);
+                    let end = column + 1;
+                    let first = end - block.kind.window.unwrap_or(end).min(end);
+                    let starts: Vec<usize> =
+                        cache.starts.iter().map(|&start| start.max(first)).collect();
+                    let columns = Columns {
+                        starts: &starts,
+                        end,
+                    };
+                    let [keys, values] = &*kept;
+                    let queries = context.shape.queries();
+                    gated(attention::decode(qkv, queries, keys, values, columns), gate)
+                }
+                (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
             };
-            let (keys, values) = (&cache.keys[layer], &cache.values[layer]);
-            let attended = attention::decode(qkv, context.shape.queries(), keys, values, columns);
             x = block.after_attention(x, attended, context.shape, None);
         }
         cache.filled += 1;

@@ -1,4 +1,4 @@
-//! Which blocks attend within a window, and which turn queries and keys, from a `config.json`.
+//! Which blocks attend within a window or linearly, and which turn queries and keys, from a `config.json`.
 
 use serde_json::Value;
 use tooltune_checkpoints::families::{ConfigRules, DEFAULT_WINDOW, LayerRules};
@@ -6,13 +6,24 @@ use tooltune_checkpoints::families::{ConfigRules, DEFAULT_WINDOW, LayerRules};
 use super::config::DecoderConfigError;
 use super::config_fields::{flag, optional_count, wrong};
 
-/// What one block does with positions.
+/// How one block looks at other tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerKind {
+    /// By what.
+    pub mixer: Mixer,
     /// Tokens that a token sees, itself and those before it; `None` for all.
     pub window: Option<usize>,
     /// How its queries and keys are turned.
     pub rotation: Rotation,
+}
+
+/// By what a block looks at other tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mixer {
+    /// Attention.
+    Attention,
+    /// Linear attention, which knows no positions.
+    Linear,
 }
 
 /// How the queries and keys of a block are turned.
@@ -28,6 +39,9 @@ pub enum Rotation {
 
 const WINDOW: &str = "sliding_window";
 const TYPES: &str = "layer_types";
+const FULL: &str = "full_attention";
+const SLIDING: &str = "sliding_attention";
+const LINEAR: &str = "linear_attention";
 
 /// The kind of each block.
 pub(super) fn from_json(
@@ -35,6 +49,9 @@ pub(super) fn from_json(
     rules: &ConfigRules,
     n_layers: usize,
 ) -> Result<Vec<LayerKind>, DecoderConfigError> {
+    if let LayerRules::LinearButEach(each) = rules.layers {
+        return linear(json, each, n_layers);
+    }
     let turned = turned(json, rules.layers, n_layers)?;
     let window = window(json, rules.layers)?;
     let slides = slides(json, rules.layers, &turned, window.is_some())?;
@@ -45,9 +62,38 @@ pub(super) fn from_json(
             (true, false) => Rotation::Global,
         };
         LayerKind {
+            mixer: Mixer::Attention,
             window: window.filter(|_| slides),
             rotation,
         }
+    });
+    Ok(kinds.collect())
+}
+
+/// The kinds of a family with blocks of linear attention.
+fn linear(
+    json: &Value,
+    each: usize,
+    n_layers: usize,
+) -> Result<Vec<LayerKind>, DecoderConfigError> {
+    let full = match json.get(TYPES).filter(|types| !types.is_null()) {
+        Some(types) => of_types(json, types, n_layers, [FULL, LINEAR])?,
+        None => {
+            let each = optional_count(json, "full_attention_interval")?.unwrap_or(each);
+            let is_full = |i: usize| i.is_multiple_of(each);
+            (1..=n_layers).map(is_full).collect()
+        }
+    };
+    let kinds = full.into_iter().map(|is_full| LayerKind {
+        mixer: match is_full {
+            true => Mixer::Attention,
+            false => Mixer::Linear,
+        },
+        window: None,
+        rotation: match is_full {
+            true => Rotation::Global,
+            false => Rotation::None,
+        },
     });
     Ok(kinds.collect())
 }
@@ -66,7 +112,7 @@ fn window(json: &Value, rules: LayerRules) -> Result<Option<usize>, DecoderConfi
             true,
             "models of this type have no window; take the model's own config.json",
         )),
-        LayerRules::Full => Ok(None),
+        LayerRules::Full | LayerRules::LinearButEach(_) => Ok(None),
         LayerRules::IfGiven => Ok(given),
         LayerRules::UnlessNull | LayerRules::AllButEach(_) => Ok(or_default()),
         LayerRules::FromLayer => Ok(or_default().filter(|_| is_used)),
@@ -115,7 +161,7 @@ fn slides(
     has_window: bool,
 ) -> Result<Vec<bool>, DecoderConfigError> {
     if let Some(types) = json.get(TYPES).filter(|types| !types.is_null()) {
-        let slides = of_types(json, types, turned.len())?;
+        let slides = of_types(json, types, turned.len(), [SLIDING, FULL])?;
         match slides.iter().any(|&slides| slides) {
             true if !rules.read_types() => {
                 return Err(DecoderConfigError::unsupported(
@@ -140,7 +186,7 @@ fn slides(
     let all = |slides| Ok(vec![slides; n_layers]);
     match rules {
         _ if !has_window => all(false),
-        LayerRules::Full => all(false),
+        LayerRules::Full | LayerRules::LinearButEach(_) => all(false),
         LayerRules::UnlessNull | LayerRules::IfGiven => all(true),
         LayerRules::FromLayer => {
             let first = whole_number(json, "max_window_layers")?.unwrap_or(28);
@@ -154,21 +200,26 @@ fn slides(
     }
 }
 
-/// What `layer_types` says of each block.
-fn of_types(json: &Value, types: &Value, n_layers: usize) -> Result<Vec<bool>, DecoderConfigError> {
+/// Of each block, whether `layer_types` says `kind` of it, and not the other one.
+fn of_types(
+    json: &Value,
+    types: &Value,
+    n_layers: usize,
+    [kind, other]: [&str; 2],
+) -> Result<Vec<bool>, DecoderConfigError> {
     let entries = types.as_array().filter(|types| types.len() == n_layers);
     let entries =
         entries.ok_or_else(|| wrong(json, TYPES, "a list with the type of each block"))?;
-    let slides = entries.iter().map(|entry| match entry.as_str() {
-        Some("full_attention") => Ok(false),
-        Some("sliding_attention") => Ok(true),
+    let is_kind = entries.iter().map(|entry| match entry.as_str() {
+        Some(said) if said == other => Ok(false),
+        Some(said) if said == kind => Ok(true),
         _ => Err(DecoderConfigError::unsupported(
             TYPES,
             entry,
-            "supported are full_attention and sliding_attention",
+            format!("supported are {kind} and {other}"),
         )),
     });
-    slides.collect()
+    is_kind.collect()
 }
 
 fn whole_number(json: &Value, field: &'static str) -> Result<Option<usize>, DecoderConfigError> {

@@ -1,15 +1,15 @@
 //! Loads the tensors of a checkpoint into a decoder on a device, one tensor in flight.
 
-use std::ops::Range;
-
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
-use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
+use tooltune_kernels::{ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
 
 use super::config::DecoderConfig;
 use super::decoder::{Block, BranchNormWeights, Decoder, TrainedTables};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
+use super::layers::Mixer;
+use super::linear_attention::{LinearAttention, LinearShape};
 use crate::progress::Counted;
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
@@ -29,22 +29,50 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
         for norm in config.family.norms.modules() {
             tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![d]));
         }
-        for (norm, width) in HEAD_NORMS.into_iter().zip(head_norm_widths(config)) {
-            let name = format!("model.layers.{layer}.{norm}.weight");
-            tensors.push((name, vec![width]));
+        let beside = match linear_of(config, layer) {
+            Some(linear) => linear_tensors(linear),
+            None => {
+                let norms = HEAD_NORMS.into_iter().zip(head_norm_widths(config));
+                let norms = norms.map(|(norm, width)| (format!("{norm}.weight"), vec![width]));
+                norms.collect()
+            }
+        };
+        for (name, shape) in beside {
+            tensors.push((format!("model.layers.{layer}.{name}"), shape));
         }
-        for (index, path) in config.family.projections.paths.iter().enumerate() {
-            let (in_features, out_features) = projection_features(config, index);
+        let projections = config.projections(layer);
+        for (index, path) in projections.paths.iter().enumerate() {
+            let (in_features, out_features) = projection_features(config, layer, index);
             let module = format!("model.layers.{layer}.{path}");
             tensors.push((format!("{module}.weight"), vec![out_features, in_features]));
-            let stacks = &config.family.projections.stacks;
+            let stacks = &projections.stacks;
             let stack = stacks.iter().position(|stack| stack.contains(&index));
-            if stack.is_some_and(|stack| has_bias(config, stack)) {
+            if stack.is_some_and(|stack| has_bias(config, layer, stack)) {
                 tensors.push((format!("{module}.bias"), vec![out_features]));
             }
         }
     }
     tensors
+}
+
+/// The sizes of linear attention, in a block that has it.
+fn linear_of(config: &DecoderConfig, layer: usize) -> Option<LinearShape> {
+    match config.layers[layer].mixer {
+        Mixer::Attention => None,
+        Mixer::Linear => config.linear,
+    }
+}
+
+/// What a block of linear attention has beside its projections.
+fn linear_tensors(LinearShape { heads, kernel }: LinearShape) -> Vec<(String, Vec<usize>)> {
+    let tensors = [
+        ("conv1d.weight", vec![heads.width(), 1, kernel]),
+        ("A_log", vec![heads.value_heads]),
+        ("dt_bias", vec![heads.value_heads]),
+        ("norm.weight", vec![heads.value_dim]),
+    ];
+    let named = tensors.map(|(name, shape)| (format!("linear_attn.{name}"), shape));
+    named.into()
 }
 
 /// The spans of a token's queries and keys that are normed one by one; none where the family has no such
@@ -68,17 +96,23 @@ fn head_norm_widths(config: &DecoderConfig) -> Vec<usize> {
     }
 }
 
-/// Input and output features of a projection, by its place among the family's.
-pub fn projection_features(config: &DecoderConfig, index: usize) -> (usize, usize) {
+/// Input and output features of a projection, by its block and its place among those of the block.
+pub fn projection_features(config: &DecoderConfig, layer: usize, index: usize) -> (usize, usize) {
     let d = config.hidden_size;
+    let projections = config.projections(layer);
+    let stack = projections.stacks.iter().position(|s| s.contains(&index));
+    match (linear_of(config, layer), stack) {
+        (Some(linear), Some(0)) => return (d, linear.outputs()[index]),
+        (Some(linear), Some(1)) => return (linear.heads.values(), d),
+        _ => {}
+    }
     let q = config.num_attention_heads * config.head_dim;
     let kv = config.num_key_value_heads * config.head_dim;
-    let projections = config.family.projections;
-    let stack = projections.stacks.iter().position(|s| s.contains(&index));
+    let with_gate = if config.family.query_gate { 2 * q } else { q };
     let is_fused = |stack: &std::ops::Range<usize>| stack.len() == 1;
     match stack {
         Some(0) if is_fused(&projections.stacks[0]) => (d, q + 2 * kv),
-        Some(0) => (d, if index == 0 { q } else { kv }),
+        Some(0) => (d, if index == 0 { with_gate } else { kv }),
         Some(1) => (q, d),
         Some(2) if is_fused(&projections.stacks[2]) => (d, 2 * config.intermediate_size),
         Some(2) => (d, config.intermediate_size),
@@ -86,9 +120,10 @@ pub fn projection_features(config: &DecoderConfig, index: usize) -> (usize, usiz
     }
 }
 
-/// Whether the projections of a stack have biases.
-pub fn has_bias(config: &DecoderConfig, stack: usize) -> bool {
+/// Whether the projections of a block's stack have biases.
+pub fn has_bias(config: &DecoderConfig, layer: usize, stack: usize) -> bool {
     match stack {
+        _ if config.layers[layer].mixer == Mixer::Linear => false,
         0 => config.qkv_bias,
         1 => config.o_bias,
         _ => false,
@@ -178,13 +213,21 @@ impl Reader<'_> {
                 after: norm(branch.after)?,
             })
         };
-        let stacks = family.projections.stacks.each_ref();
-        let [qkv, output, gate_up, down] =
-            [0, 1, 2, 3].map(|i| self.stack(&prefix, i, stacks[i].clone()));
+        let linear = linear_of(self.config, layer);
+        let linear = linear
+            .map(|shape| self.linear(&prefix, shape))
+            .transpose()?;
+        let head_norm = match &linear {
+            Some(_) => None,
+            None => self.head_norm(&prefix)?,
+        };
+        let [qkv, output, gate_up, down] = [0, 1, 2, 3].map(|stack| self.stack(layer, stack));
         Ok(Block {
             attention_norms: norms(family.norms.attention)?,
             feed_forward_norms: norms(family.norms.feed_forward)?,
-            head_norm: self.head_norm(&prefix)?,
+            head_norm,
+            linear,
+            projections: self.config.projections(layer),
             kind: self.config.layers[layer],
             stacks: [qkv?, output?, gate_up?, down?],
         })
@@ -196,6 +239,28 @@ impl Reader<'_> {
         Ok(match self.config.family.norms.offset {
             0.0 => weight,
             offset => weight.add_scalar(offset),
+        })
+    }
+
+    /// What a block of linear attention has beside its projections.
+    fn linear(
+        &self,
+        prefix: &str,
+        LinearShape { heads, kernel }: LinearShape,
+    ) -> Result<LinearAttention, CheckpointError> {
+        let name = |name: &str| format!("{prefix}.linear_attn.{name}");
+        let numbers = |of: &str| tensor::<1>(self.weights, &name(of), self.device);
+        let of_heads = |of: &str| Ok::<_, CheckpointError>(numbers(of)?.unsqueeze::<2>());
+        let conv = tensor::<3>(self.weights, &name("conv1d.weight"), self.device)?;
+        Ok(LinearAttention {
+            conv: conv.reshape([heads.width(), kernel]),
+            rate: of_heads("A_log")?.exp().neg(),
+            step_bias: of_heads("dt_bias")?,
+            // The one norm without the family's offset.
+            norm: GatedNorm {
+                weight: numbers("norm.weight")?,
+                eps: self.config.rms_norm_eps,
+            },
         })
     }
 
@@ -223,20 +288,18 @@ impl Reader<'_> {
     }
 
     /// Projections that share an input, one below the other.
-    fn stack(
-        &self,
-        prefix: &str,
-        number: usize,
-        stack: Range<usize>,
-    ) -> Result<StackedLinear, CheckpointError> {
-        let (in_features, _) = projection_features(self.config, stack.start);
-        let widths = stack.clone().map(|i| projection_features(self.config, i).1);
+    fn stack(&self, layer: usize, number: usize) -> Result<StackedLinear, CheckpointError> {
+        let projections = self.config.projections(layer);
+        let stack = projections.stacks[number].clone();
+        let (in_features, _) = projection_features(self.config, layer, stack.start);
+        let features = |i: usize| projection_features(self.config, layer, i).1;
+        let widths = stack.clone().map(features);
         let out_features: Vec<usize> = widths.collect();
         let outputs = out_features.iter().sum();
-        let biased = has_bias(self.config, number);
+        let biased = has_bias(self.config, layer, number);
         let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
         for index in stack {
-            let module = format!("{prefix}.{}", self.config.family.projections.paths[index]);
+            let module = format!("model.layers.{layer}.{}", projections.paths[index]);
             let name = format!("{module}.weight");
             let mut weight = self.weights.read_f32(&name)?;
             (self.change)(&name, &mut weight);

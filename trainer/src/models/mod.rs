@@ -7,6 +7,7 @@ pub mod families;
 mod foreign_keys;
 pub mod kv_cache;
 pub mod layers;
+pub mod linear_attention;
 pub mod load;
 pub mod minilm;
 mod multipliers;

@@ -307,19 +307,20 @@ impl Context<'_> {
     }
 }
 
-/// Numbers of a head that are turned.
+/// Numbers of a head that are turned; `absent` is the share of a family that has one, where the file
+/// says none.
 pub(super) fn turned_numbers(
     json: &Value,
-    is_partial: bool,
+    absent: Option<f64>,
     head_dim: usize,
 ) -> Result<usize, DecoderConfigError> {
     let field = "partial_rotary_factor";
-    let share = optional_number(json, field)?.unwrap_or(1.0);
+    let share = optional_number(json, field)?.or(absent).unwrap_or(1.0);
     if share == 1.0 {
         return Ok(head_dim);
     }
     let dim = (head_dim as f64 * share) as usize;
-    if !is_partial {
+    if absent.is_none() {
         let hint = "supported is a rotation of whole heads, which is 1";
         return Err(DecoderConfigError::unsupported(field, share, hint));
     }

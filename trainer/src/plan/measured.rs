@@ -68,6 +68,7 @@ pub(super) const ENCODER: BlockWidths = BlockWidths {
     queries: 0.0,
     key_values: 0.0,
     intermediate: 1.0,
+    linear: 0.0,
 };
 
 /// Rows of the hidden size in f32 that each token takes beside the blocks: what the mean reads, and
@@ -90,6 +91,7 @@ pub(super) const READING: BlockWidths = BlockWidths {
     queries: 0.0,
     key_values: 0.0,
     intermediate: 1.0,
+    linear: 0.0,
 };
 
 /// A block that only computes its output.
@@ -99,4 +101,5 @@ pub(super) const FORWARD: BlockWidths = BlockWidths {
     queries: 0.0,
     key_values: 0.0,
     intermediate: 3.0,
+    linear: 1.0,
 };

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::encoder::PASS_TOKENS;
 use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
+use crate::models::layers::Mixer;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes};
 
@@ -286,7 +287,20 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
     let model = input.model;
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let columns = lengths.len() as f64 * (longest as f64 + evaluation.max_new_tokens as f64);
-    let cache_width = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim;
+    let count = |mixer| {
+        model
+            .layers
+            .iter()
+            .filter(|kind| kind.mixer == mixer)
+            .count()
+    };
+    let cache_width = 2 * count(Mixer::Attention) * model.num_key_value_heads * model.head_dim;
+    let states = model.linear.map_or(0.0, |linear| {
+        let tokens = (linear.kernel - 1) * linear.heads.width();
+        let state = linear.heads.values() * linear.heads.key_dim;
+        let row = F32 * state as f64 + compute_bytes(input.compute_dtype) * tokens as f64;
+        (lengths.len() * count(Mixer::Linear)) as f64 * row
+    });
     let prefill = block_bytes(input, prefill_tokens(lengths), &FORWARD);
     let decode = logits(model, lengths.len());
     vec![
@@ -295,6 +309,7 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
             "keys and values of generation",
             compute_bytes(input.compute_dtype) * columns * cache_width as f64,
         ),
+        part(Cause::Generation, "states of linear attention", states),
         if prefill > decode {
             part(Cause::Generation, "activations of reading prompts", prefill)
         } else {

@@ -22,6 +22,7 @@ const FEED_FORWARD: BlockWidths = BlockWidths {
     queries: 0.0,
     key_values: 0.0,
     intermediate: 3.0,
+    linear: 0.0,
 };
 
 /// The same while attention is differentiated: what queries, keys and values read, and the gradients of
@@ -32,6 +33,7 @@ const ATTENTION: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 0.0,
+    linear: 0.5,
 };
 
 /// What is alive at one moment of a step, in bytes.
@@ -191,15 +193,20 @@ fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWid
 
 /// Values of the projections that are one product, where they are most.
 fn largest_stack(model: &DecoderConfig) -> f64 {
-    let stacks = model.family.projections.stacks.iter();
-    let n_values = stacks.map(|stack| {
-        let values = stack.clone().map(|index| {
-            let (inputs, outputs) = projection_features(model, index);
-            inputs as f64 * outputs as f64
+    let of_layer = |layer: usize| {
+        let stacks = model.projections(layer).stacks.iter();
+        let n_values = stacks.map(|stack| {
+            let values = stack.clone().map(|index| {
+                let (inputs, outputs) = projection_features(model, layer, index);
+                inputs as f64 * outputs as f64
+            });
+            values.sum::<f64>()
         });
-        values.sum::<f64>()
-    });
-    n_values.fold(0.0, f64::max)
+        n_values.fold(0.0, f64::max)
+    };
+    (0..model.num_hidden_layers)
+        .map(of_layer)
+        .fold(0.0, f64::max)
 }
 
 fn gradient(input: &MemoryInput) -> f64 {

@@ -4,12 +4,14 @@
 //! free when the run begins and from each micro-batch's own size.
 
 use burn::tensor::Device;
-use tooltune_kernels::{ComputeDtype, is_cpu};
+use tooltune_kernels::gated_delta::chunked::CHUNK;
+use tooltune_kernels::{ComputeDtype, DeltaHeads, is_cpu};
 
 use crate::config::{CheckpointingMode, GradientCheckpointing, LoraConfig};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
+use crate::models::linear_attention::LinearShape;
 use crate::models::load::projection_features;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
@@ -46,6 +48,8 @@ pub(crate) struct BlockWidths {
     pub key_values: f64,
     /// Of the feed-forward width.
     pub intermediate: f64,
+    /// Of what linear attention makes of a token, in f32.
+    pub linear: f64,
 }
 
 /// What a block's graph keeps: the stream at its begin and middle, queries, keys, values,
@@ -56,6 +60,7 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 2.0,
+    linear: 1.0,
 };
 
 /// A block that is differentiated on a GPU: what it keeps, and gradients on their way. Most are alive
@@ -66,7 +71,27 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 6.0,
+    linear: 1.5,
 };
+
+/// Numbers that a block of linear attention keeps for each token in f32, counted tensor by tensor: three
+/// times its width before and behind the norms of queries and keys; queries and keys of value heads in
+/// chunks, and a state for each chunk; eight numbers for each pair of tokens of a chunk; and values that
+/// are corrected, decayed and read.
+fn linear_numbers(linear: LinearShape) -> f64 {
+    let DeltaHeads {
+        value_heads,
+        key_dim,
+        value_dim,
+        ..
+    } = linear.heads;
+    let keys = (value_heads * key_dim) as f64;
+    let states = value_dim as f64 / CHUNK as f64;
+    3.0 * linear.heads.width() as f64
+        + keys * (5.0 + states)
+        + 8.0 * (CHUNK * value_heads) as f64
+        + 5.0 * linear.heads.values() as f64
+}
 
 /// What a block keeps beside [`KEPT`], by its family: queries, keys and values before their norms; what
 /// norms behind a branch read; what down reads where the gate is an operation of its own; and the stream
@@ -85,11 +110,14 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     } else {
         1.0
     };
+    // Queries and their gates lie apart, and the output before and behind the gate.
+    let gates = if family.query_gate { 4.0 } else { 0.0 };
     BlockWidths {
         stream: count(|branch| branch.after.is_some()) - middle,
         hidden: count(|branch| branch.before.is_none()),
-        queries: normed_heads,
+        queries: normed_heads + gates,
         key_values: 2.0 * normed_heads,
+        linear: 0.0,
         intermediate: if family.gate == Gate::Silu { 0.0 } else { 1.0 },
     }
 }
@@ -125,6 +153,7 @@ impl Magnitudes {
             queries: of_f32,
             key_values: 2.0 * of_f32,
             intermediate: 2.0 * of_f32,
+            linear: 0.0,
         };
         match self {
             Self::None => BlockWidths::default(),
@@ -149,14 +178,18 @@ impl Magnitudes {
 
     /// Bytes that each block that is differentiated keeps whatever its tokens.
     pub(crate) fn kept_weights(self, model: &DecoderConfig) -> f64 {
-        let projections = 0..model.family.projections.paths.len();
-        let values = projections.map(|index| {
-            let (inputs, outputs) = projection_features(model, index);
-            inputs as f64 * outputs as f64
-        });
+        let of_layer = |layer: usize| {
+            let projections = 0..model.projections(layer).paths.len();
+            let values = projections.map(|index| {
+                let (inputs, outputs) = projection_features(model, layer, index);
+                inputs as f64 * outputs as f64
+            });
+            values.sum::<f64>()
+        };
+        let layers = 0..model.num_hidden_layers;
         match self {
             Self::None | Self::Learned => 0.0,
-            Self::Dropped => F32 * values.sum::<f64>(),
+            Self::Dropped => F32 * layers.map(of_layer).fold(0.0, f64::max),
         }
     }
 }
@@ -289,15 +322,24 @@ impl BlockWidths {
             queries: self.queries + other.queries,
             key_values: self.key_values + other.key_values,
             intermediate: self.intermediate + other.intermediate,
+            linear: self.linear + other.linear,
         }
     }
 
-    /// Bytes for each token of a block of `model`.
+    /// Bytes for each token of a block of `model`, of the kind that takes most.
     pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
             + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
+        let attention = compute_bytes(dtype) * heads;
+        let linear = model.linear.map_or(0.0, |linear| {
+            // What the maps give, what is convolved, and what the norm reads and gives.
+            let outputs = linear.outputs().iter().sum::<usize>()
+                + linear.heads.width()
+                + 2 * linear.heads.values();
+            self.linear * (F32 * linear_numbers(linear) + compute_bytes(dtype) * outputs as f64)
+        });
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
-            + compute_bytes(dtype) * heads
+            + attention.max(linear)
     }
 
     /// The same without queries, keys and values, for the hidden and the feed-forward width.

@@ -72,7 +72,7 @@ impl GgufBase {
     ///
     /// # Errors
     ///
-    /// A model type of no [`Family`], or no numbers of heads.
+    /// A model type of no [`Family`], or of one that is not written in GGUF, or no numbers of heads.
     pub fn from_config(path: &Path, config: &Value) -> Result<GgufBase, CheckpointError> {
         let Some(family) = Family::of_config(config) else {
             let other = config["model_type"].as_str().unwrap_or_default();
@@ -82,6 +82,7 @@ impl GgufBase {
                 fix: "export it as PEFT and convert it with llama.cpp",
             });
         };
+        family.gguf.check(path, "an adapter or a model in GGUF")?;
         let heads = match family.gguf.head_rows {
             HeadRows::AsIs => None,
             HeadRows::HalvesInterleaved => Some(heads(path, config)?),

@@ -29,4 +29,5 @@ pub(super) const GEMMA3_TEXT: Family = Family {
     },
     head_norms: HeadNorms::Each,
     gate: Gate::GeluTanh,
+    query_gate: false,
 };

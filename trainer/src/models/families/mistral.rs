@@ -19,4 +19,5 @@ pub(super) const MISTRAL: Family = Family {
     norms: BEFORE,
     head_norms: HeadNorms::None,
     gate: Gate::Silu,
+    query_gate: false,
 };

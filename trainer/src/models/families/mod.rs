@@ -13,6 +13,7 @@ mod olmo3;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_5_text;
 mod seed_oss;
 mod smollm3;
 
@@ -21,7 +22,7 @@ use std::ops::Range;
 use tooltune_checkpoints::families as files;
 
 /// Every family of decoders.
-pub const FAMILIES: [&Family; 11] = [
+pub const FAMILIES: [&Family; 12] = [
     &llama::LLAMA,
     &mistral::MISTRAL,
     &qwen2::QWEN2,
@@ -33,6 +34,7 @@ pub const FAMILIES: [&Family; 11] = [
     &olmo3::OLMO3,
     &gemma3_text::GEMMA3_TEXT,
     &ministral3::MINISTRAL3,
+    &qwen3_5_text::QWEN3_5_TEXT,
 ];
 
 /// What the network of one family computes.
@@ -40,7 +42,7 @@ pub const FAMILIES: [&Family; 11] = [
 pub struct Family {
     /// What its files say.
     pub files: &'static files::Family,
-    /// The linear layers of a block.
+    /// The linear layers of a block of attention.
     pub projections: &'static Projections,
     /// Which projections of a block have a bias.
     pub biases: Biases,
@@ -50,6 +52,8 @@ pub struct Family {
     pub head_norms: HeadNorms,
     /// What the feed-forward block gates with.
     pub gate: Gate,
+    /// Whether queries come each with a gate, by which attention's output is multiplied.
+    pub query_gate: bool,
 }
 
 impl PartialEq for Family {
@@ -63,8 +67,8 @@ impl PartialEq for Family {
 pub struct Projections {
     /// Their module paths.
     pub paths: &'static [&'static str],
-    /// Which of them share an input: queries, keys and values; the output of attention; gate and up;
-    /// down.
+    /// Which of them share an input: queries, keys and values, and what else attention reads; the output
+    /// of attention; gate and up; down.
     pub stacks: [Range<usize>; 4],
 }
 
@@ -91,6 +95,21 @@ pub const FUSED: Projections = Projections {
         "mlp.down_proj",
     ],
     stacks: [0..1, 1..2, 2..3, 3..4],
+};
+
+/// The layers of a block of linear attention.
+pub const LINEAR: Projections = Projections {
+    paths: &[
+        "linear_attn.in_proj_qkv",
+        "linear_attn.in_proj_z",
+        "linear_attn.in_proj_b",
+        "linear_attn.in_proj_a",
+        "linear_attn.out_proj",
+        "mlp.gate_proj",
+        "mlp.up_proj",
+        "mlp.down_proj",
+    ],
+    stacks: [0..4, 4..5, 5..7, 7..8],
 };
 
 /// The norms of a block, each by its module.

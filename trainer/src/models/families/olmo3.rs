@@ -29,4 +29,5 @@ pub(super) const OLMO3: Family = Family {
     },
     head_norms: HeadNorms::Together,
     gate: Gate::Silu,
+    query_gate: false,
 };

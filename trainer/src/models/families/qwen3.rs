@@ -19,4 +19,5 @@ pub(super) const QWEN3: Family = Family {
     norms: BEFORE,
     head_norms: HeadNorms::Each,
     gate: Gate::Silu,
+    query_gate: false,
 };

@@ -1,0 +1,148 @@
+//! The short convolution on slices; the backward pass convolves again instead of keeping what `silu`
+//! read.
+
+use std::mem::MaybeUninit;
+
+use crate::cpu::exp::exp;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
+use crate::cpu::rows::write_rows;
+
+/// Channels whose sums lie in the nearest cache.
+const PART: usize = 256;
+
+/// What is convolved with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taps<'a> {
+    /// `[k, channels]`, the last one for the token itself.
+    pub(super) weight: &'a [f32],
+    pub(super) channels: usize,
+    /// Of each token how many of its document lie before it.
+    pub(super) positions: &'a [u32],
+}
+
+impl Taps<'_> {
+    fn k(&self) -> usize {
+        self.weight.len() / self.channels.max(1)
+    }
+
+    /// The weights of a token's `s`th predecessor.
+    #[inline(always)]
+    fn of(&self, s: usize) -> &[f32] {
+        let first = (self.k() - 1 - s) * self.channels;
+        &self.weight[first..first + self.channels]
+    }
+
+    /// How many tokens of its document are read for token `t`, itself among them.
+    #[inline(always)]
+    fn reach(&self, t: usize) -> usize {
+        self.k().min(self.positions[t] as usize + 1)
+    }
+}
+
+/// Rows of channels to as many.
+pub(super) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
+    // SAFETY: `convolve` writes every element of its target.
+    unsafe {
+        write_rows([taps.positions.len(), taps.channels], |rows, y| {
+            convolve(x, taps, rows.start, y);
+        })
+    }
+}
+
+/// The gradient of the rows, from the rows and the gradient of the result.
+pub(super) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T> {
+    let shape = [taps.positions.len(), taps.channels];
+    // SAFETY: `before_silu` writes every element of its target.
+    let dz: Buffer<f32> =
+        unsafe { write_rows(shape, |rows, dz| before_silu(x, dy, taps, rows.start, dz)) };
+    // SAFETY: `spread` writes every element of its target.
+    unsafe { write_rows(shape, |rows, dx| spread::<T>(&dz, taps, rows.start, dx)) }
+}
+
+/// The sums of channels from `first` on of token `t`.
+#[inline(always)]
+fn sums<T: Number>(x: &[T], taps: Taps<'_>, t: usize, first: usize, to: &mut [f32]) {
+    let columns = first..first + to.len();
+    let of_token = |t: usize| &x[t * taps.channels..][columns.clone()];
+    for ((to, &x), &w) in to
+        .iter_mut()
+        .zip(of_token(t))
+        .zip(&taps.of(0)[columns.clone()])
+    {
+        *to = x.widen() * w;
+    }
+    for s in 1..taps.reach(t) {
+        let weight = &taps.of(s)[columns.clone()];
+        for ((to, &x), &w) in to.iter_mut().zip(of_token(t - s)).zip(weight) {
+            *to += x.widen() * w;
+        }
+    }
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+for_each_isa! {
+    fn convolve[T: Number](x: &[T], taps: Taps<'_>, row: usize, y: &mut [MaybeUninit<T>]) {
+        let mut all = [0.0f32; PART];
+        for (i, y) in y.chunks_exact_mut(taps.channels).enumerate() {
+            for (part, y) in y.chunks_mut(PART).enumerate() {
+                let z = &mut all[..y.len()];
+                sums(x, taps, row + i, part * PART, z);
+                for (y, &z) in y.iter_mut().zip(&*z) {
+                    y.write(T::narrow(z * sigmoid(z)));
+                }
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn before_silu[T: Number](x: &[T], dy: &[T], taps: Taps<'_>, row: usize, dz: &mut [MaybeUninit<f32>]) {
+        let mut all = [0.0f32; PART];
+        for (i, dz) in dz.chunks_exact_mut(taps.channels).enumerate() {
+            let dy = &dy[(row + i) * taps.channels..][..taps.channels];
+            for (part, (dz, dy)) in dz.chunks_mut(PART).zip(dy.chunks(PART)).enumerate() {
+                let z = &mut all[..dz.len()];
+                sums(x, taps, row + i, part * PART, z);
+                for ((dz, &z), &dy) in dz.iter_mut().zip(&*z).zip(dy) {
+                    let share = sigmoid(z);
+                    dz.write(dy.widen() * share * (1.0 + z * (1.0 - share)));
+                }
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn spread[T: Number](dz: &[f32], taps: Taps<'_>, row: usize, dx: &mut [MaybeUninit<T>]) {
+        let mut all = [0.0f32; PART];
+        let n = taps.positions.len();
+        for (i, dx) in dx.chunks_exact_mut(taps.channels).enumerate() {
+            let t = row + i;
+            for (part, dx) in dx.chunks_mut(PART).enumerate() {
+                let columns = part * PART..part * PART + dx.len();
+                let sum = &mut all[..dx.len()];
+                sum.fill(0.0);
+                for s in 0..taps.k().min(n - t) {
+                    // A later token that does not reach so far back is of another document.
+                    if taps.reach(t + s) <= s {
+                        break;
+                    }
+                    let dz = &dz[(t + s) * taps.channels..][columns.clone()];
+                    let weight = &taps.of(s)[columns.clone()];
+                    for ((sum, &dz), &w) in sum.iter_mut().zip(dz).zip(weight) {
+                        *sum += dz * w;
+                    }
+                }
+                for (dx, &sum) in dx.iter_mut().zip(&*sum) {
+                    dx.write(T::narrow(sum));
+                }
+            }
+        }
+    }
+}

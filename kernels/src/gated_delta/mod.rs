@@ -1,0 +1,144 @@
+//! The gated delta rule over packed documents: linear attention with a state that forgets and corrects.
+//!
+//! Each value head has a state, a matrix from keys to values. A token lets it decay, reads what it holds
+//! under the token's key, moves that by a share towards the token's value, and reads it under the
+//! token's query. Every document begins with an empty state.
+
+pub mod chunked;
+pub mod reference;
+
+use burn::tensor::Tensor;
+
+use crate::Documents;
+
+/// Heads of a gated delta rule; each key head serves as many value heads, which follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaHeads {
+    /// Heads of queries, and of keys.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of those of keys.
+    pub value_heads: usize,
+    /// Numbers of a query or a key.
+    pub key_dim: usize,
+    /// Numbers of a value.
+    pub value_dim: usize,
+}
+
+impl DeltaHeads {
+    /// Numbers of all keys of a token.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Numbers of all values of a token.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Numbers of all queries, keys and values of a token.
+    pub fn width(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+}
+
+/// What a gated delta rule reads of each token.
+#[derive(Debug, Clone)]
+pub struct DeltaInputs {
+    /// Queries, keys and values behind each other, `[n, width]`, f32 or bf16.
+    pub qkv: Tensor<2>,
+    /// Logarithm of what the state of each value head is multiplied with, `[n, value heads]`, f32, at
+    /// most 0.
+    pub log_decay: Tensor<2>,
+    /// The share by which what the state holds moves to the value, `[n, value heads]`, f32, from 0 to 1.
+    pub beta: Tensor<2>,
+}
+
+/// Added to the sum of squares by which queries and keys are normed.
+const NORM_EPS: f64 = 1e-6;
+
+/// Reads every document's tokens in order, from an empty state on; padding rows are zero.
+///
+/// Queries and keys are divided by their length, and queries by `√key_dim`.
+///
+/// # Shapes
+///
+/// - `inputs`: as its fields say
+/// - returns: `[n, value heads, value_dim]`, the dtype of `qkv`
+///
+/// # Panics
+///
+/// If the shapes do not fit `heads`, or `documents` speak of another number of tokens.
+///
+/// # Source
+///
+/// Yang et al. 2025 ("Gated Delta Networks: Improving Mamba2 with Delta Rule");
+/// `torch_chunk_gated_delta_rule` of transformers 5.23.
+pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents) -> Tensor<3> {
+    check(&inputs, heads);
+    check_tokens(&inputs, documents);
+    chunked::gated_delta(inputs, heads, documents).0
+}
+
+/// The same, with the state that each document with tokens ends with, `[documents, value heads,
+/// key_dim, value_dim]`, f32. Nothing is differentiated.
+pub fn gated_delta_states(
+    inputs: DeltaInputs,
+    heads: DeltaHeads,
+    documents: &Documents,
+) -> (Tensor<3>, Tensor<4>) {
+    check(&inputs, heads);
+    check_tokens(&inputs, documents);
+    chunked::gated_delta(inputs, heads, documents)
+}
+
+/// Reads one new token a row, with the state of its row.
+///
+/// # Shapes
+///
+/// - `inputs`: as its fields say, `b` rows
+/// - `state`: `[b, value heads, key_dim, value_dim]`, f32
+/// - returns: `[b, value heads, value_dim]`, the dtype of `qkv`, and the new state
+///
+/// # Panics
+///
+/// If the shapes do not fit `heads`.
+pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tensor<3>, Tensor<4>) {
+    check(&inputs, heads);
+    assert_eq!(
+        state.dims(),
+        [
+            inputs.qkv.dims()[0],
+            heads.value_heads,
+            heads.key_dim,
+            heads.value_dim
+        ],
+        "gated_delta: a state for each row and head"
+    );
+    reference::decode(inputs, heads, state)
+}
+
+fn check(inputs: &DeltaInputs, heads: DeltaHeads) {
+    assert!(
+        heads.key_heads > 0 && heads.value_heads.is_multiple_of(heads.key_heads),
+        "gated_delta: {} value heads are no multiple of {} key heads",
+        heads.value_heads,
+        heads.key_heads
+    );
+    let n = inputs.qkv.dims()[0];
+    assert!(
+        inputs.qkv.dims() == [n, heads.width()]
+            && [&inputs.log_decay, &inputs.beta].map(|x| x.dims()) == [[n, heads.value_heads]; 2],
+        "gated_delta: {:?}, {:?} and {:?} do not fit {heads:?}",
+        inputs.qkv.dims(),
+        inputs.log_decay.dims(),
+        inputs.beta.dims()
+    );
+}
+
+fn check_tokens(inputs: &DeltaInputs, documents: &Documents) {
+    assert_eq!(
+        inputs.qkv.dims()[0],
+        documents.n_tokens(),
+        "gated_delta: the documents have other tokens than the tensor"
+    );
+}

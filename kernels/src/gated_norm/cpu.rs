@@ -1,0 +1,117 @@
+//! The gated norm on slices; the backward pass computes roots and sigmoids again instead of keeping
+//! them.
+
+use std::mem::MaybeUninit;
+
+use crate::cpu::exp::exp;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
+use crate::cpu::rows::write_rows;
+use crate::cpu::sum::sum_of_pairs;
+
+/// What heads are normed with; a head has as many numbers as weights.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Norm<'a> {
+    pub(super) weight: &'a [f32],
+    pub(super) eps: f32,
+}
+
+/// Heads and their gates, one behind the other, to as many numbers.
+pub(super) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<T> {
+    let c = norm.weight.len();
+    // SAFETY: `norm_heads` writes every element of its target.
+    unsafe {
+        write_rows([x.len() / c.max(1), c], |rows, y| {
+            let range = rows.start * c..rows.end * c;
+            norm_heads(&x[range.clone()], &gate[range], norm, y);
+        })
+    }
+}
+
+/// The gradient of the heads, from the heads, their gates and the gradient of the result.
+pub(super) fn gradient_of_x<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> Buffer<T> {
+    let c = norm.weight.len();
+    // SAFETY: `heads_gradient` writes every element of its target.
+    unsafe {
+        write_rows([read[0].len() / c.max(1), c], |rows, dx| {
+            let [x, gate, dy] = read.map(|all| &all[rows.start * c..rows.end * c]);
+            heads_gradient(x, gate, dy, norm, dx);
+        })
+    }
+}
+
+/// The gradient of the gates, from the same.
+pub(super) fn gradient_of_gate<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> Buffer<T> {
+    let c = norm.weight.len();
+    // SAFETY: `gates_gradient` writes every element of its target.
+    unsafe {
+        write_rows([read[0].len() / c.max(1), c], |rows, d_gate| {
+            let [x, gate, dy] = read.map(|all| &all[rows.start * c..rows.end * c]);
+            gates_gradient(x, gate, dy, norm, d_gate);
+        })
+    }
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn inverse_rms<T: Number>(x: &[T], eps: f32) -> f32 {
+    let squares = sum_of_pairs(x, x, |a, b| a.widen() * b.widen());
+    1.0 / (squares / x.len() as f32 + eps).sqrt()
+}
+
+for_each_isa! {
+    fn norm_heads[T: Number](x: &[T], gate: &[T], norm: Norm<'_>, y: &mut [MaybeUninit<T>]) {
+        let c = norm.weight.len();
+        let heads = x.chunks_exact(c).zip(gate.chunks_exact(c));
+        for ((x, gate), y) in heads.zip(y.chunks_exact_mut(c)) {
+            let scale = inverse_rms(x, norm.eps);
+            for (((y, &x), &gate), &w) in y.iter_mut().zip(x).zip(gate).zip(norm.weight) {
+                let gate = gate.widen();
+                y.write(T::narrow(x.widen() * scale * w * (gate * sigmoid(gate))));
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn heads_gradient[T: Number](x: &[T], gate: &[T], dy: &[T], norm: Norm<'_>, dx: &mut [MaybeUninit<T>]) {
+        let c = norm.weight.len();
+        let mut weighed = vec![0.0f32; c];
+        let heads = x.chunks_exact(c).zip(gate.chunks_exact(c)).zip(dy.chunks_exact(c));
+        for (((x, gate), dy), dx) in heads.zip(dx.chunks_exact_mut(c)) {
+            let scale = inverse_rms(x, norm.eps);
+            let numbers = gate.iter().zip(dy).zip(norm.weight);
+            for (to, ((&gate, &dy), &w)) in weighed.iter_mut().zip(numbers) {
+                let gate = gate.widen();
+                *to = dy.widen() * w * (gate * sigmoid(gate));
+            }
+            let along = sum_of_pairs(x, &weighed, |x, weighed| x.widen() * weighed);
+            let along = along * scale * scale / c as f32;
+            for ((dx, &weighed), &x) in dx.iter_mut().zip(&weighed).zip(x) {
+                dx.write(T::narrow(scale * (weighed - along * x.widen())));
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn gates_gradient[T: Number](x: &[T], gate: &[T], dy: &[T], norm: Norm<'_>, d_gate: &mut [MaybeUninit<T>]) {
+        let c = norm.weight.len();
+        let heads = x.chunks_exact(c).zip(gate.chunks_exact(c)).zip(dy.chunks_exact(c));
+        for (((x, gate), dy), d_gate) in heads.zip(d_gate.chunks_exact_mut(c)) {
+            let scale = inverse_rms(x, norm.eps);
+            let numbers = x.iter().zip(gate).zip(dy).zip(norm.weight);
+            for (to, (((&x, &gate), &dy), &w)) in d_gate.iter_mut().zip(numbers) {
+                let gate = gate.widen();
+                let share = sigmoid(gate);
+                let slope = share * (1.0 + gate * (1.0 - share));
+                to.write(T::narrow(dy.widen() * x.widen() * scale * w * slope));
+            }
+        }
+    }
+}

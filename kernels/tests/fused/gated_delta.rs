@@ -1,0 +1,237 @@
+//! The gated delta rule and what stands around it: chunks against single tokens, packs against single
+//! documents, the cache against whole texts.
+
+use burn::tensor::{DType, Tensor, TensorData};
+use tooltune_kernels::gated_delta::{self, chunked, decode, gated_delta_states, reference};
+use tooltune_kernels::{DeltaHeads, DeltaInputs, Documents, causal_conv};
+
+use crate::bounds::Quantity;
+use crate::support::{
+    Numbers, assert_near, difference, gradient, gradients, leaf, test_device, values,
+};
+
+/// Heads of unlike sizes, and value heads that share keys.
+const HEADS: [DeltaHeads; 3] = [
+    DeltaHeads {
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 24,
+        value_dim: 16,
+    },
+    DeltaHeads {
+        key_heads: 1,
+        value_heads: 1,
+        key_dim: 6,
+        value_dim: 10,
+    },
+    DeltaHeads {
+        key_heads: 3,
+        value_heads: 3,
+        key_dim: 128,
+        value_dim: 128,
+    },
+];
+
+/// Shorter than a chunk, as long as one or two, longer; and padding behind the last one.
+const BORDERS: [&[usize]; 4] = [
+    &[0, 5],
+    &[0, 64, 192],
+    &[0, 1, 130, 133, 198, 263],
+    &[0, 0, 65, 65, 66],
+];
+
+fn inputs(numbers: &mut Numbers, n: usize, heads: DeltaHeads) -> DeltaInputs {
+    let shape = [n, heads.value_heads];
+    DeltaInputs {
+        qkv: numbers.tensor([n, heads.width()]),
+        log_decay: numbers.tensor(shape).sub_scalar(1.0).mul_scalar(0.7),
+        beta: numbers.tensor(shape).add_scalar(1.0).mul_scalar(0.5),
+    }
+}
+
+fn leaves(inputs: &DeltaInputs) -> DeltaInputs {
+    DeltaInputs {
+        qkv: leaf(&inputs.qkv),
+        log_decay: leaf(&inputs.log_decay),
+        beta: leaf(&inputs.beta),
+    }
+}
+
+fn all_gradients(leaves: &DeltaInputs, read: Tensor<3>, d: &Tensor<3>) -> [Vec<f32>; 3] {
+    let found = gradients(read, d);
+    [
+        gradient(&leaves.qkv, &found),
+        gradient(&leaves.log_decay, &found),
+        gradient(&leaves.beta, &found),
+    ]
+}
+
+/// Compares values, states and all gradients of a path with those of the reference.
+fn check(path: fn(DeltaInputs, DeltaHeads, &Documents) -> Tensor<3>) {
+    let mut numbers = Numbers::new(31);
+    for heads in HEADS {
+        for borders in BORDERS {
+            let n = borders[borders.len() - 1] + 3;
+            let documents = Documents::new(borders, n);
+            let inputs = inputs(&mut numbers, n, heads);
+            let d = numbers.tensor([n, heads.value_heads, heads.value_dim]);
+            let [ours, expected] = [leaves(&inputs), leaves(&inputs)];
+            let read = path(ours.clone(), heads, &documents);
+            let (plain, _) = reference::gated_delta(expected.clone(), heads, &documents);
+            let name = format!("{heads:?} {borders:?}");
+            assert_near(&name, &values(&read), &values(&plain));
+            let found = all_gradients(&ours, read, &d);
+            let wanted = all_gradients(&expected, plain, &d);
+            for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                let off = difference(found, wanted);
+                let bound = Quantity::Gradient.bound();
+                assert!(off < bound, "{name}, gradient {i}: {off}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_agree_with_single_tokens() {
+    check(|inputs, heads, documents| chunked::gated_delta(inputs, heads, documents).0);
+}
+
+#[test]
+fn the_operation_agrees_with_single_tokens() {
+    check(gated_delta::gated_delta);
+}
+
+#[test]
+fn keys_that_are_all_alike_lose_no_digits() {
+    let heads = HEADS[0];
+    let n = 200;
+    let one = Tensor::<2>::ones([1, heads.width()], &test_device());
+    let inputs = DeltaInputs {
+        qkv: one.repeat_dim(0, n),
+        log_decay: Tensor::zeros([n, heads.value_heads], &test_device()),
+        beta: Tensor::ones([n, heads.value_heads], &test_device()),
+    };
+    let documents = Documents::single(n);
+    let ours = gated_delta::gated_delta(inputs.clone(), heads, &documents);
+    let (plain, _) = reference::gated_delta(inputs, heads, &documents);
+    assert_near("alike", &values(&ours), &values(&plain));
+}
+
+#[test]
+fn states_are_those_that_single_tokens_leave_and_tokens_go_on_from_them() {
+    let mut numbers = Numbers::new(32);
+    for heads in HEADS {
+        for borders in BORDERS {
+            let n = borders[borders.len() - 1];
+            let documents = Documents::new(borders, n);
+            let whole = inputs(&mut numbers, n, heads);
+            let (read, states) = gated_delta_states(whole.clone(), heads, &documents);
+            let (plain, expected) = reference::gated_delta(whole.clone(), heads, &documents);
+            assert_near("states", &values(&states), &values(&expected));
+            assert_near("read", &values(&read), &values(&plain));
+            // The last token of each document once more, from the state before it.
+            let spans: Vec<(usize, usize)> = documents.spans().collect();
+            if spans.iter().any(|&(_, length)| length < 2) {
+                continue;
+            }
+            let rows = |of: &dyn Fn(usize, usize) -> Vec<usize>| {
+                let rows = spans.iter().flat_map(|&(start, length)| of(start, length));
+                let rows: Vec<i32> = rows.map(|row| row as i32).collect();
+                let n = rows.len();
+                Tensor::<1, burn::tensor::Int>::from_data(
+                    TensorData::new(rows, [n]),
+                    &test_device(),
+                )
+            };
+            let of = |rows: Tensor<1, burn::tensor::Int>| DeltaInputs {
+                qkv: whole.qkv.clone().select(0, rows.clone()),
+                log_decay: whole.log_decay.clone().select(0, rows.clone()),
+                beta: whole.beta.clone().select(0, rows),
+            };
+            let begin = rows(&|start, length| (start..start + length - 1).collect());
+            let mut shorter = vec![0];
+            for &(_, length) in &spans {
+                shorter.push(shorter[shorter.len() - 1] + length - 1);
+            }
+            let n_begin = begin.dims()[0];
+            let (_, before) =
+                gated_delta_states(of(begin), heads, &Documents::new(&shorter, n_begin));
+            let last = rows(&|start, length| vec![start + length - 1]);
+            let (one, after) = decode(of(last.clone()), heads, before);
+            assert_near("decoded", &values(&one), &values(&read.select(0, last)));
+            assert_near("state", &values(&after), &values(&states));
+        }
+    }
+}
+
+#[test]
+fn a_pack_is_its_documents_one_by_one() {
+    let mut numbers = Numbers::new(33);
+    let heads = HEADS[0];
+    let borders = [0, 70, 73, 150];
+    let whole = inputs(&mut numbers, 150, heads);
+    let weight = numbers.tensor([heads.width(), 4]);
+    let packed = |documents: &Documents, inputs: DeltaInputs| {
+        let qkv = causal_conv::causal_conv(inputs.qkv, &weight, documents);
+        values(&gated_delta::gated_delta(
+            DeltaInputs { qkv, ..inputs },
+            heads,
+            documents,
+        ))
+    };
+    let together = packed(&Documents::new(&borders, 150), whole.clone());
+    let mut alone = Vec::new();
+    for border in borders.windows(2) {
+        let n = border[1] - border[0];
+        let part = |x: &Tensor<2>| x.clone().narrow(0, border[0], n);
+        let inputs = DeltaInputs {
+            qkv: part(&whole.qkv),
+            log_decay: part(&whole.log_decay),
+            beta: part(&whole.beta),
+        };
+        alone.extend(packed(&Documents::single(n), inputs));
+    }
+    assert_near("pack", &together, &alone);
+}
+
+#[test]
+fn the_last_of_a_few_tokens_is_convolved_as_in_the_whole() {
+    let mut numbers = Numbers::new(34);
+    let (n, channels, k) = (9, 40, 4);
+    let x: Tensor<2> = numbers.tensor([n, channels]);
+    let weight = numbers.tensor([channels, k]);
+    let whole = causal_conv::causal_conv(x.clone(), &weight, &Documents::single(n));
+    for t in [0usize, 2, 8] {
+        let first = (t + 1).saturating_sub(k);
+        let seen = x.clone().narrow(0, first, t + 1 - first);
+        let none = Tensor::zeros([k - seen.dims()[0], channels], &test_device());
+        let tokens = Tensor::cat(vec![none, seen], 0).unsqueeze_dim(0);
+        let last = causal_conv::of_last(tokens, &weight);
+        assert_near(
+            "last",
+            &values(&last),
+            &values(&whole.clone().narrow(0, t, 1)),
+        );
+    }
+}
+
+#[test]
+fn bf16_stays_near_f32() {
+    let mut numbers = Numbers::new(35);
+    let heads = HEADS[2];
+    let documents = Documents::new(&[0, 90, 100], 100);
+    let inputs = inputs(&mut numbers, 100, heads);
+    let narrow = DeltaInputs {
+        qkv: inputs.qkv.clone().cast(DType::BF16),
+        ..inputs.clone()
+    };
+    let widened = DeltaInputs {
+        qkv: narrow.qkv.clone().cast(DType::F32),
+        ..inputs
+    };
+    let ours = gated_delta::gated_delta(narrow, heads, &documents);
+    assert_eq!(ours.dtype(), DType::BF16);
+    let (plain, _) = reference::gated_delta(widened, heads, &documents);
+    let off = difference(&values(&ours.cast(DType::F32)), &values(&plain));
+    assert!(off < Quantity::Operation.bound_in(DType::BF16), "{off}");
+}

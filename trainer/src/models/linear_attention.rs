@@ -1,0 +1,369 @@
+//! Linear attention by the gated delta rule, which takes the place of attention in some blocks.
+//!
+//! Queries, keys and values of a token pass a short convolution, a state of each head takes keys and
+//! values up and is read by queries, and what was read is normed and gated. All of it begins anew with
+//! each document.
+
+use burn::tensor::{DType, Tensor, activation};
+use serde_json::Value;
+use tooltune_checkpoints::families::{ConfigRules, LayerRules};
+use tooltune_kernels::causal_conv::{self, causal_conv};
+use tooltune_kernels::gated_delta::{self, gated_delta, gated_delta_states};
+use tooltune_kernels::gated_norm::gated_norm;
+use tooltune_kernels::lora_linear::lora_linear;
+use tooltune_kernels::{DeltaHeads, DeltaInputs, GatedNorm};
+
+use super::config::DecoderConfigError;
+use super::config_fields::count;
+use super::decoder::{BatchContext, Block};
+use crate::budgets::MODEL_HEAD_DIM;
+use crate::lora::DropoutKey;
+
+/// The sizes of linear attention, which all its blocks share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinearShape {
+    /// Its heads.
+    pub heads: DeltaHeads,
+    /// Tokens that the convolution reads: one, and those before it.
+    pub kernel: usize,
+}
+
+impl LinearShape {
+    /// Of a family that has linear attention.
+    pub(super) fn from_json(
+        json: &Value,
+        rules: &ConfigRules,
+    ) -> Result<Option<Self>, DecoderConfigError> {
+        if !matches!(rules.layers, LayerRules::LinearButEach(_)) {
+            return Ok(None);
+        }
+        refuse_other_gates(json)?;
+        let kernel = count(json, "linear_conv_kernel_dim")?;
+        if !(2..=MODEL_HEAD_DIM).contains(&kernel) {
+            let hint = "supported are 2 to 65536 (MODEL_HEAD_DIM in docs/limits.md)";
+            let field = "linear_conv_kernel_dim";
+            return Err(DecoderConfigError::unsupported(field, kernel, hint));
+        }
+        for field in ["linear_key_head_dim", "linear_value_head_dim"] {
+            let dim = count(json, field)?;
+            if dim > MODEL_HEAD_DIM {
+                let hint = "a head has 65536 numbers at most (MODEL_HEAD_DIM in docs/limits.md); fetch the model again";
+                return Err(DecoderConfigError::unsupported(field, dim, hint));
+            }
+        }
+        let heads = DeltaHeads {
+            key_heads: count(json, "linear_num_key_heads")?,
+            value_heads: count(json, "linear_num_value_heads")?,
+            key_dim: count(json, "linear_key_head_dim")?,
+            value_dim: count(json, "linear_value_head_dim")?,
+        };
+        if !heads.value_heads.is_multiple_of(heads.key_heads) {
+            let hint = "it must be a multiple of linear_num_key_heads";
+            let field = "linear_num_value_heads";
+            return Err(DecoderConfigError::unsupported(
+                field,
+                heads.value_heads,
+                hint,
+            ));
+        }
+        Ok(Some(Self { heads, kernel }))
+    }
+
+    /// Numbers of each token that the maps of a block give: queries, keys and values, the gate, and of
+    /// each value head the share that it corrects and its decay.
+    pub fn outputs(&self) -> [usize; 4] {
+        let DeltaHeads { value_heads, .. } = self.heads;
+        [
+            self.heads.width(),
+            self.heads.values(),
+            value_heads,
+            value_heads,
+        ]
+    }
+}
+
+/// Refuses gates other than those of transformers, which does not read these keys; other programs do.
+fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
+    let gates = [
+        ("attn_output_gate", vec![Value::Bool(true)]),
+        ("output_gate_type", vec!["swish".into(), "silu".into()]),
+    ];
+    for (field, known) in gates {
+        let value = json.get(field).filter(|value| !value.is_null());
+        if let Some(value) = value.filter(|value| !known.contains(value)) {
+            let hint = format!("supported is {}", known[0]);
+            return Err(DecoderConfigError::unsupported(field, value, hint));
+        }
+    }
+    Ok(())
+}
+
+/// What a block of linear attention has beside its projections.
+#[derive(Debug, Clone)]
+pub struct LinearAttention {
+    /// The convolution of queries, keys and values, `[width, kernel]`, f32.
+    pub conv: Tensor<2>,
+    /// What a head's step is multiplied with to be the logarithm of its decay, `[1, value heads]`, below
+    /// 0.
+    pub rate: Tensor<2>,
+    /// Added to a head's step before it is made positive, `[1, value heads]`.
+    pub step_bias: Tensor<2>,
+    /// Of what is read of the states.
+    pub norm: GatedNorm,
+}
+
+/// What linear attention goes on from: the end of each row's text.
+#[derive(Debug, Clone)]
+pub struct LinearState {
+    /// What the heads hold, `[b, value heads, key_dim, value_dim]`, f32.
+    pub held: Tensor<4>,
+    /// What the convolution reads of the last tokens, `[b, kernel - 1, width]`; zeros before a text's
+    /// first one.
+    pub tokens: Tensor<3>,
+}
+
+/// What the maps of a block say of each token.
+struct Projected {
+    /// Before the convolution, `[n, width]`.
+    qkv: Tensor<2>,
+    gate: Tensor<2>,
+    log_decay: Tensor<2>,
+    beta: Tensor<2>,
+}
+
+impl LinearAttention {
+    fn projected(
+        &self,
+        block: &Block,
+        x: &Tensor<2>,
+        context: &BatchContext,
+        dropout: Option<DropoutKey>,
+    ) -> Projected {
+        let (x, transform) = block.read(x, 0, &block.attention_norms, context.shape);
+        let all = lora_linear(x, &block.stacks[0], block.extras(0, transform, dropout));
+        let mut first = 0;
+        let mut next = |width: usize| {
+            first += width;
+            all.clone().narrow(1, first - width, width)
+        };
+        let [qkv, gate, share, step] = linear_shape(context).outputs().map(&mut next);
+        let step = step.cast(DType::F32).add(self.step_bias.clone());
+        // The logarithm of 1 + exp(step), which no step overflows.
+        let step = activation::log_sigmoid(step.neg()).neg();
+        Projected {
+            qkv,
+            gate,
+            log_decay: step.mul(self.rate.clone()),
+            beta: activation::sigmoid(share.cast(DType::F32)),
+        }
+    }
+
+    /// What is read for each token, `[n, value heads, value_dim]`.
+    pub(super) fn attended(
+        &self,
+        block: &Block,
+        x: &Tensor<2>,
+        context: &BatchContext,
+        dropout: Option<DropoutKey>,
+    ) -> Tensor<3> {
+        let projected = self.projected(block, x, context, dropout);
+        let qkv = causal_conv(projected.qkv, &self.conv, &context.documents);
+        let inputs = DeltaInputs {
+            qkv,
+            log_decay: projected.log_decay,
+            beta: projected.beta,
+        };
+        let heads = linear_shape(context).heads;
+        let read = gated_delta(inputs, heads, &context.documents);
+        gated_norm(read, projected.gate, &self.norm)
+    }
+
+    /// The same, and the states behind the documents.
+    pub(super) fn attended_with_states(
+        &self,
+        block: &Block,
+        x: &Tensor<2>,
+        context: &BatchContext,
+    ) -> (Tensor<3>, LinearState) {
+        let projected = self.projected(block, x, context, None);
+        let LinearShape { heads, kernel } = linear_shape(context);
+        let device = x.device();
+        let options = (&device, projected.qkv.dtype());
+        let ends = context.documents.spans().map(|(start, length)| {
+            let n = length.min(kernel - 1);
+            let last = projected.qkv.clone().narrow(0, start + length - n, n);
+            let none = Tensor::zeros([kernel - 1 - n, heads.width()], options);
+            let tokens = if n + 1 < kernel {
+                Tensor::cat(vec![none, last], 0)
+            } else {
+                last
+            };
+            tokens.unsqueeze_dim::<3>(0)
+        });
+        let tokens = Tensor::cat(ends.collect(), 0);
+        let qkv = causal_conv(projected.qkv.clone(), &self.conv, &context.documents);
+        let inputs = DeltaInputs {
+            qkv,
+            log_decay: projected.log_decay,
+            beta: projected.beta,
+        };
+        let (read, held) = gated_delta_states(inputs, heads, &context.documents);
+        let attended = gated_norm(read, projected.gate, &self.norm);
+        (attended, LinearState { held, tokens })
+    }
+
+    /// What is read for one new token a row, and the state behind it.
+    pub(super) fn decoded(
+        &self,
+        block: &Block,
+        x: &Tensor<2>,
+        context: &BatchContext,
+        state: LinearState,
+    ) -> (Tensor<3>, LinearState) {
+        let projected = self.projected(block, x, context, None);
+        let LinearShape { heads, kernel } = linear_shape(context);
+        let new = projected.qkv.unsqueeze_dim::<3>(1);
+        let tokens = Tensor::cat(vec![state.tokens, new], 1);
+        let inputs = DeltaInputs {
+            qkv: causal_conv::of_last(tokens.clone(), &self.conv),
+            log_decay: projected.log_decay,
+            beta: projected.beta,
+        };
+        let (read, held) = gated_delta::decode(inputs, heads, state.held);
+        let tokens = tokens.narrow(1, 1, kernel - 1);
+        let attended = gated_norm(read, projected.gate, &self.norm);
+        (attended, LinearState { held, tokens })
+    }
+}
+
+fn linear_shape(context: &BatchContext) -> LinearShape {
+    let shape = context.shape.linear;
+    shape.expect("a family with blocks of linear attention has its sizes")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::DecoderConfig;
+    use super::super::layers::Mixer;
+    use super::super::load::expected_tensors;
+    use super::*;
+
+    /// The text part of Qwen3.5-0.8B's config.json with these fields, or how it is refused.
+    fn with(fields: Value) -> Result<DecoderConfig, String> {
+        let mut file = json!({
+            "model_type": "qwen3_5_text", "attention_bias": false, "attn_output_gate": true,
+            "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+            "hidden_size": 1024, "intermediate_size": 3584, "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+            "linear_num_value_heads": 16, "linear_value_head_dim": 128,
+            "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144,
+            "mlp_only_layers": [], "mtp_num_hidden_layers": 1, "num_attention_heads": 8,
+            "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
+            "rope_theta": 1e7, "rope_scaling": null, "tie_word_embeddings": true,
+            "use_cache": true, "vocab_size": 248320,
+        });
+        let fields = fields.as_object().unwrap().clone();
+        file.as_object_mut().unwrap().extend(fields);
+        DecoderConfig::from_json(&file).map_err(|error| error.to_string())
+    }
+
+    fn full(fields: Value) -> Vec<usize> {
+        let layers = with(fields).unwrap().layers.into_iter().enumerate();
+        let full = layers.filter(|(_, kind)| kind.mixer == Mixer::Attention);
+        full.map(|(layer, _)| layer).collect()
+    }
+
+    #[test]
+    fn blocks_of_linear_attention_are_those_of_transformers() {
+        let each = |n: usize| (0..24).filter(|i| (i + 1) % n == 0).collect::<Vec<_>>();
+        assert_eq!(full(json!({})), each(4));
+        assert_eq!(full(json!({"full_attention_interval": null})), each(4));
+        assert_eq!(full(json!({"full_attention_interval": 3})), each(3));
+        let mut types = vec!["linear_attention"; 24];
+        types[5] = "full_attention";
+        assert_eq!(full(json!({"layer_types": types})), [5]);
+    }
+
+    #[test]
+    fn a_quarter_of_each_head_is_turned_unless_the_file_says_otherwise() {
+        let turned = |fields| with(fields).unwrap().rotary.dim;
+        assert_eq!(turned(json!({})), 64);
+        assert_eq!(turned(json!({"partial_rotary_factor": 0.5})), 128);
+    }
+
+    #[test]
+    fn a_model_has_the_parameters_that_transformers_counts() {
+        // Of `Qwen3_5ForCausalLM` of transformers 5.23 with this config.
+        assert_eq!(with(json!({})).unwrap().n_parameters(), 752_393_024);
+        let config = with(json!({})).unwrap();
+        let tensors = expected_tensors(&config);
+        let shape = |name: &str| {
+            let name = format!("model.layers.{name}");
+            let found = tensors.iter().find(|(tensor, _)| *tensor == name);
+            found.map(|(_, shape)| shape.clone())
+        };
+        let conv = shape("0.linear_attn.conv1d.weight");
+        assert_eq!(conv, Some(vec![6144, 1, 4]));
+        assert_eq!(shape("3.self_attn.q_proj.weight"), Some(vec![4096, 1024]));
+        assert_eq!(shape("3.linear_attn.A_log"), None);
+        assert_eq!(shape("0.self_attn.q_norm.weight"), None);
+    }
+
+    #[test]
+    fn what_asks_for_another_computation_is_refused_by_name() {
+        for (fields, said) in [
+            (
+                json!({"attn_output_gate": false}),
+                "attn_output_gate = false",
+            ),
+            (
+                json!({"output_gate_type": "sigmoid"}),
+                "output_gate_type = \"sigmoid\"",
+            ),
+            (
+                json!({"linear_conv_kernel_dim": 1}),
+                "linear_conv_kernel_dim = 1",
+            ),
+            (
+                json!({"linear_conv_kernel_dim": 0}),
+                "linear_conv_kernel_dim must be",
+            ),
+            (
+                json!({"linear_num_key_heads": 3}),
+                "linear_num_value_heads = 16",
+            ),
+            (
+                json!({"linear_key_head_dim": 70_000}),
+                "linear_key_head_dim = 70000",
+            ),
+            (
+                json!({"linear_num_value_heads": 4_000_000_000u32, "linear_num_key_heads": 1}),
+                "MODEL_PARAMETERS",
+            ),
+            (
+                json!({"full_attention_interval": 0}),
+                "full_attention_interval must be",
+            ),
+            (
+                json!({"layer_types": ["full_attention"]}),
+                "layer_types must be",
+            ),
+            (
+                json!({"layer_types": vec!["sliding_attention"; 24]}),
+                "sliding_attention",
+            ),
+            (json!({"num_experts": 8}), "num_experts = 8"),
+            (
+                json!({"model_type": "qwen3_5_moe_text"}),
+                "qwen3_5_moe_text",
+            ),
+            (json!({"model_type": "qwen3"}), "attn_output_gate = true"),
+        ] {
+            let error = with(fields).unwrap_err();
+            assert!(error.contains(said), "no {said:?} in {error}");
+        }
+        assert!(with(json!({"output_gate_type": "swish"})).is_ok());
+    }
+}
