@@ -77,9 +77,19 @@ fn cached(family: &str) {
     check_cached(family, &decoder, &[23, 5, 90, 40]);
 }
 
+/// Rounding to bf16 moves the logits of Qwen3.5's random model farther than others', because its norms
+/// enlarge what is small; not more than a quarter farther than in transformers.
 fn in_bf16(family: &str) {
-    let decoder = load_base_in(ComputeDtype::Bf16, &fixture(&format!("models/{family}")));
-    check_logits(family, &decoder, Quantity::Logits.bound_in(DType::BF16));
+    let folder = fixture(&format!("models/{family}"));
+    let decoder = load_base_in(ComputeDtype::Bf16, &folder);
+    let made_by = std::fs::read(folder.join("made_by.json")).unwrap();
+    let made_by: Value = serde_json::from_slice(&made_by).unwrap();
+    // Where it is not recorded, the bound holds.
+    let theirs = made_by["bf16_against_f32_max_abs"]
+        .as_f64()
+        .unwrap_or_default();
+    let bound = Quantity::Logits.bound_in(DType::BF16).max(1.25 * theirs);
+    check_logits(family, &decoder, bound);
 }
 
 /// What a GGUF file and a GGUF adapter of one model say.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{gguf_keys, gguf_rope};
 use crate::error::CheckpointError;
-use crate::families::{Family, LayerRules, Multipliers};
+use crate::families::{Family, LLAMA, LayerRules, MISTRAL, Multipliers};
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
 /// Blocks beyond these are refused by whoever reads the config.
@@ -73,6 +73,12 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         "mlp_bias": gguf.has_tensor("blk.0.ffn_gate.bias"),
         "hidden_act": family.config.hidden_act,
     });
+    let of_output = gguf.has_tensor("blk.0.attn_output.bias");
+    if family.model_type == LLAMA.model_type && config["attention_bias"] == true && !of_output {
+        // Biases of queries, keys and values alone are those of a Mistral, here without a window.
+        config["model_type"] = MISTRAL.model_type.into();
+        config["sliding_window"] = Value::Null;
+    }
     let own = own_fields(&fields, family, &config)?;
     config
         .as_object_mut()
@@ -341,6 +347,21 @@ mod tests {
                 .shape("model.layers.0.self_attn.k_proj.bias")
                 .is_some()
         );
+    }
+
+    #[test]
+    fn a_llama_gguf_without_a_bias_of_the_output_is_a_mistral() {
+        let with = |names: &[&str]| {
+            let biases = names.iter().fold(GgufWriter::tiny("llama"), |gguf, name| {
+                gguf.f32_tensor(&format!("blk.0.{name}.bias"), &[8])
+            });
+            open_gguf(biases).unwrap()
+        };
+        let mistral = with(&["attn_q", "attn_k", "attn_v"]);
+        assert_eq!(mistral["model_type"], "mistral");
+        assert!(mistral.get("sliding_window").is_some_and(Value::is_null));
+        let llama = with(&["attn_q", "attn_k", "attn_v", "attn_output"]);
+        assert_eq!(llama["model_type"], "llama");
     }
 
     #[test]

@@ -12,7 +12,7 @@ const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
 /// `--max-lora-rank` where it is not given.
 pub(super) const VLLM_DEFAULT_RANK: usize = 16;
 /// Last parts of the module names to which vLLM grants factors in these models.
-const VLLM_MODULES: [&str; 10] = [
+const VLLM_MODULES: [&str; 15] = [
     "q_proj",
     "k_proj",
     "v_proj",
@@ -22,6 +22,11 @@ const VLLM_MODULES: [&str; 10] = [
     "down_proj",
     "qkv_proj",
     "gate_up_proj",
+    "in_proj_qkv",
+    "in_proj_z",
+    "in_proj_b",
+    "in_proj_a",
+    "out_proj",
     HEAD,
 ];
 
