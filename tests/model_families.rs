@@ -177,7 +177,7 @@ fn is_exported(workplace: &Workplace, case: &Case, refused: Option<&str>) {
 /// That a command ends as one that cannot be, and says why.
 fn is_refused(workplace: &Workplace, command: &str, reason: &str) {
     let answer = workplace.run(command.split(' '));
-    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
     assert!(answer.stderr.contains(reason), "{}", answer.stderr);
 }
 

@@ -40,13 +40,16 @@ class Bench:
         asked = f"{row['input_text']}\n\nSchema: {json.dumps(row['json_schema'])}"
         return asked, json.dumps(row["gold"], ensure_ascii=False)
 
-    def file(self, n: int) -> Path:
+    def file(self, n: int, short: bool = False) -> Path:
         """A Parquet file of so many rows, of which none is like another: each begins with its number."""
-        path, lines = DIR / f"{n}.parquet", DIR / f"{n}.jsonl"
+        name = f"{n}-short" if short else str(n)
+        path, lines = DIR / f"{name}.parquet", DIR / f"{name}.jsonl"
         if not (ROOT / path).exists():
             with (ROOT / lines).open("w", encoding="utf-8") as out:
                 for i in range(n):
                     asked, answer = self.rows[i % len(self.rows)]
+                    if short:
+                        asked, answer = asked[:40], answer[:20]
                     prompt = [{"role": "user", "content": f"{i}. {asked}"}]
                     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": answer}]}
                     out.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -59,10 +62,10 @@ class Bench:
         rss = run_process([self.arguments.tooltune, *words], self.arguments.threads, "", ROOT / DIR / log)
         return time.perf_counter() - begun, rss
 
-    def ours(self, n: int, is_first: bool) -> tuple:
+    def ours(self, n: int, is_first: bool, short: bool = False) -> tuple:
         if is_first:
             shutil.rmtree(ROOT / DIR / "cache", ignore_errors=True)
-        path = self.file(n)
+        path = self.file(n, short)
         config = ROOT / DIR / "config.toml"
         config.write_text(
             f'[model]\nmodel_name_or_path = "{MODEL}"\n[lora]\nr = 8\n[data]\ntrain = ["{path}"]\nmax_length = 2048\n'
@@ -92,11 +95,12 @@ class Bench:
             raise SystemExit(f"TRL made {said['examples']} examples of {n} rows")
         return seconds, said["rss"]
 
-    def cell(self, side: str, n: int, runs: list, of_one: float) -> str:
+    def cell(self, side: str, n: int, runs: list, of_one: float, short: bool = False) -> str:
         seconds = statistics.median(seconds for seconds, _ in runs)
         rss = max(rss for _, rss in runs) / (1 << 20)
         rate = n / max(seconds - of_one, 1e-9)
-        return f"| {side} | {n:,} | {seconds:.1f} | {rate:,.0f} | {rss:,.0f} |"
+        rows = f"{n:,} short" if short else f"{n:,}"
+        return f"| {side} | {rows} | {seconds:.1f} | {rate:,.0f} | {rss:,.0f} |"
 
     def measured(self) -> list:
         arguments = self.arguments
@@ -116,10 +120,12 @@ class Bench:
             self.cell("datasets, TRL", n, peer, peer_of_one),
             self.cell("tooltune, a second start", n, again, 0.0),
         ]
-        for size in arguments.sizes:
+        sizes = [(size, False) for size in arguments.sizes] + [(size, True) for size in arguments.short]
+        for size, short in sizes:
             say(f"{size} rows")
-            lines.append(self.cell("tooltune", size, [self.ours(size, True)], ours_of_one))
-            lines.append(self.cell("tooltune, a second start", size, [self.ours(size, False)], 0.0))
+            lines.append(self.cell("tooltune", size, [self.ours(size, True, short)], ours_of_one, short))
+            lines.append(self.cell("tooltune, a second start", size, [self.ours(size, False, short)], 0.0, short))
+            self.file(size, short).unlink()
         lines += ["", f"One row takes tooltune {ours_of_one:.1f} s and TRL {peer_of_one:.1f} s."]
         return lines
 
@@ -129,7 +135,8 @@ def main() -> int:
     for name in ("--tooltune", "--python", "--packages"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, default=100_000, help="rows that both sides prepare (100000)")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 1_000_000, 10_000_000], help="further sizes of ours alone")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 1_000_000], help="further sizes of ours alone")
+    parser.add_argument("--short", type=int, nargs="*", default=[10_000_000], help="the same, of texts cut to some 60 characters")
     parser.add_argument("--distinct", type=int, default=5_000, help="texts that rows are made of (5000)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -154,7 +161,7 @@ def main() -> int:
         *lines,
         "",
         "A time is that of the whole process. tooltune writes examples to its cache as it makes them, and plans one step; a second "
-        "start finds them there. TRL's processes write Arrow files; its RSS is that of all of them together.",
+        "start finds them there. Short rows are the same ones, cut to 40 and 20 characters. TRL's processes write Arrow files; its RSS is that of all of them together.",
         "",
     ]
     (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
