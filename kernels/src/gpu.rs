@@ -1,4 +1,4 @@
-//! What this machine has of what CUDA needs: driver, GPUs, NVRTC with its headers, cuBLASLt.
+//! What this machine has of what CUDA needs: driver, GPUs, NVRTC with its headers, cuBLASLt, cuDNN.
 //!
 //! Burn's CUDA backend opens each library when it first needs it, in a thread of its own, and
 //! panics there where one is missing. So a device is opened only after these questions, which are
@@ -26,6 +26,9 @@ pub enum Library {
     /// libcublasLt, NVIDIA's matrix products. Without it, products are kernels of Burn's that NVRTC
     /// compiles, several times slower.
     CublasLt,
+    /// libcudnn, NVIDIA's attention. Without it, or with one before 9.10, attention is computed by
+    /// kernels that NVRTC compiles, several times slower on Hopper.
+    Cudnn,
 }
 
 /// A GPU as its driver describes it.
@@ -62,7 +65,7 @@ impl Library {
     /// elsewhere it is the name alone.
     pub fn find(self) -> Option<PathBuf> {
         let (stem, is_open) = match self {
-            // SAFETY: opening a library runs its initialisers. These three are NVIDIA's, made to be
+            // SAFETY: opening a library runs its initialisers. These four are NVIDIA's, made to be
             // opened at run time; `culib` panics only for a library that is not present.
             Self::Driver => ("libcuda.so", unsafe {
                 use cudarc::driver::sys::{culib, is_culib_present};
@@ -82,6 +85,14 @@ impl Library {
             // SAFETY: as above.
             Self::CublasLt => ("libcublasLt.so", unsafe {
                 use cudarc::cublaslt::sys::{culib, is_culib_present};
+                is_culib_present() && {
+                    culib();
+                    true
+                }
+            }),
+            // SAFETY: as above.
+            Self::Cudnn => ("libcudnn.so", unsafe {
+                use cudarc::cudnn::sys::{culib, is_culib_present};
                 is_culib_present() && {
                     culib();
                     true

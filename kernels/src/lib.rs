@@ -35,6 +35,8 @@ pub mod cpu;
 pub mod cube;
 #[cfg(feature = "cuda")]
 mod cublaslt;
+#[cfg(feature = "cuda")]
+mod cudnn;
 pub mod dense;
 pub mod dropout;
 pub mod embedding;
@@ -49,6 +51,8 @@ pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
 mod maybe;
+#[cfg(feature = "cuda")]
+mod on_stream;
 pub mod rms_norm;
 pub mod rope;
 mod route;

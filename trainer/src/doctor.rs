@@ -270,29 +270,37 @@ fn cuda(device: Device) -> Vec<Finding> {
             }
         })
         .collect();
-    findings.extend(matrix_products());
+    findings.extend(faster_libraries());
     findings
 }
 
-/// Whether cuBLASLt is there, which multiplies faster than what NVRTC compiles.
+/// Whether the libraries are there that compute faster than what NVRTC compiles.
 #[cfg(feature = "cuda")]
-fn matrix_products() -> Option<Finding> {
-    let path = tooltune_kernels::gpu::Library::CublasLt.find();
-    Some(match path {
-        Some(path) => Finding::good("cuBLASLt", path.display().to_string()),
-        None => Finding::note(
-            "cuBLASLt",
-            "libcublasLt.so cannot be loaded; NVRTC compiles the matrix products, which are then \
-             slower: install the Python package nvidia-cublas or a CUDA toolkit, and set \
-             LD_LIBRARY_PATH to its folder"
-                .to_owned(),
-        ),
-    })
+fn faster_libraries() -> Vec<Finding> {
+    use tooltune_kernels::gpu::Library;
+    let libraries = [
+        (Library::CublasLt, "cuBLASLt", "the matrix products", "cublas"),
+        (Library::Cudnn, "cuDNN", "attention", "cudnn"),
+    ];
+    libraries
+        .into_iter()
+        .map(|(library, subject, work, package)| match library.find() {
+            Some(path) => Finding::good(subject, path.display().to_string()),
+            None => Finding::note(
+                subject,
+                format!(
+                    "its library cannot be loaded; NVRTC compiles {work}, which is then slower: \
+                     install the Python package nvidia-{package} and set LD_LIBRARY_PATH to its \
+                     folder"
+                ),
+            ),
+        })
+        .collect()
 }
 
 #[cfg(not(feature = "cuda"))]
-fn matrix_products() -> Option<Finding> {
-    None
+fn faster_libraries() -> Vec<Finding> {
+    Vec::new()
 }
 
 /// Where a token lies, never what it is.

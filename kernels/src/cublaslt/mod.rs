@@ -7,7 +7,6 @@
 
 mod descriptors;
 mod matrix;
-mod on_stream;
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -25,7 +24,7 @@ use crate::cube::launch::output;
 use crate::gpu::Library;
 use descriptors::{Algorithm, Form};
 pub(crate) use matrix::Matrix;
-use on_stream::{Server, on_stream};
+use crate::on_stream::{Server, on_stream};
 
 /// What algorithms may take beside the matrices; what NVIDIA advises for its newest GPUs.
 const WORKSPACE_BYTES: usize = 32 << 20;

@@ -9,10 +9,13 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Dropout, KeepElements};
-use crate::cube::launch::{argument, contiguous, element, output, units};
+use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
 /// Columns whose 16 random bits come from one 64-bit number.
 const GROUP: usize = 4;
+
+/// Vectors of a row that one unit has.
+const VECTORS: usize = 4;
 
 /// A 64-bit number.
 #[derive(CubeType, Clone, Copy)]
@@ -37,20 +40,8 @@ fn product(a: Word, #[comptime] b: u64) -> Word {
     let b_high = comptime!((b >> 32) as u32).runtime();
     Word {
         low: a.low * b_low,
-        high: high_product(a.low, b_low) + a.low * b_high + a.high * b_low,
+        high: a.low.mul_hi(b_low) + a.low * b_high + a.high * b_low,
     }
-}
-
-/// Upper half of the product of two 32-bit numbers.
-#[cube]
-fn high_product(a: u32, b: u32) -> u32 {
-    let a_low = a & 0xFFFF;
-    let a_high = a >> 16;
-    let b_low = b & 0xFFFF;
-    let b_high = b >> 16;
-    let middle = a_high * b_low + ((a_low * b_low) >> 16);
-    let other = a_low * b_high + (middle & 0xFFFF);
-    a_high * b_high + (middle >> 16) + (other >> 16)
 }
 
 /// `a ^ (a >> shift)`.
@@ -76,26 +67,45 @@ fn mix(x: Word) -> Word {
     folded(x, 31u32)
 }
 
+/// The 64 bits that decide on a group of columns.
+#[cube]
+fn bits_of(key_low: u32, key_high: u32, group: usize) -> Word {
+    mix(sum(
+        Word {
+            low: key_low,
+            high: key_high,
+        },
+        Word {
+            low: group as u32,
+            high: comptime!(0u32).runtime(),
+        },
+    ))
+}
+
+/// Each unit has every `units`-th vector of a row: what is drawn for the row is drawn once for them.
 #[cube(launch, create_dummy_kernel)]
-fn drop_elements<T: Float>(
-    x: &[T],
-    y: &mut [T],
+fn drop_elements<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
     rows: u32,
+    // Vectors of a row.
     width: u32,
+    // Units of a row.
+    units: u32,
     state_low: u32,
     state_high: u32,
     // In units of 1/65536.
     threshold: u32,
+    // Elements of a vector.
+    #[comptime] size: usize,
     // Whether what is kept is added to `y`.
     #[comptime] adds: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     let width = width as usize;
-    let groups = width.div_ceil(GROUP);
-    let position = ABSOLUTE_POS;
-    if position < rows as usize * groups {
-        let group = position % groups;
-        let row = position / groups;
+    let units = units as usize;
+    let row = ABSOLUTE_POS / units;
+    if row < rows as usize {
         let row_key = mix(Word {
             low: row as u32,
             high: comptime!(0u32).runtime(),
@@ -104,32 +114,38 @@ fn drop_elements<T: Float>(
             low: row_key.low ^ state_low,
             high: row_key.high ^ state_high,
         });
-        let bits = mix(sum(
-            row_key,
-            Word {
-                low: group as u32,
-                high: comptime!(0u32).runtime(),
-            },
-        ));
-        #[unroll]
-        for i in 0..GROUP {
-            let half = if comptime!(i < 2) {
-                bits.low
-            } else {
-                bits.high
-            };
-            let draw = (half >> comptime!(16 * (i as u32 % 2)).runtime()) & 0xFFFF;
-            let column = group * GROUP + i;
-            if column < width {
-                let value = x[row * width + column];
-                let kept = select(draw < threshold, T::new(0.0), value);
-                if comptime!(adds) {
-                    let sum = f32::cast_from(y[row * width + column]) + f32::cast_from(kept);
-                    y[row * width + column] = T::cast_from(sum);
-                } else {
-                    y[row * width + column] = kept;
+        let key_low = row_key.low;
+        let key_high = row_key.high;
+        let mut place = ABSOLUTE_POS % units;
+        while place < width {
+            let mut kept = x[row * width + place];
+            let first = place * size;
+            #[unroll]
+            for group in 0..comptime!(size.div_ceil(GROUP)) {
+                let bits = bits_of(key_low, key_high, first / GROUP + group);
+                #[unroll]
+                for i in 0..comptime!(size.min(GROUP)) {
+                    // Where the element lies within its group.
+                    let at = if comptime!(size < GROUP) {
+                        first % GROUP + i
+                    } else {
+                        comptime!(i).runtime()
+                    };
+                    let half = select(at < 2, bits.low, bits.high);
+                    let draw = (half >> (at as u32 % 2 * 16)) & 0xFFFF;
+                    let e = comptime!(group * GROUP + i);
+                    let value = select(draw < threshold, T::new(0.0), kept.extract(e));
+                    kept.insert(e, value);
                 }
             }
+            if comptime!(adds) {
+                let sum = Vector::<f32, N>::cast_from(y[row * width + place]);
+                let sum = sum + Vector::<f32, N>::cast_from(kept);
+                y[row * width + place] = Vector::<T, N>::cast_from(sum);
+            } else {
+                y[row * width + place] = kept;
+            }
+            place += units;
         }
     }
 }
@@ -160,18 +176,24 @@ fn launch(
     if n * width == 0 {
         return;
     }
-    let (count, dim) = units(&x.client, n * width.div_ceil(GROUP));
+    let vector = vector_size(16 / x.dtype.size(), &[width]);
+    let vectors = width / vector;
+    let row_units = vectors.div_ceil(VECTORS);
+    let (count, dim) = units(&x.client, n * row_units);
     drop_elements::launch(
         &x.client,
         count,
         dim,
+        vector,
         argument(x),
         argument(y),
         n as u32,
-        width as u32,
+        vectors as u32,
+        row_units as u32,
         state as u32,
         (state >> 32) as u32,
         u32::from(threshold),
+        vector,
         adds,
         element(y),
     );
@@ -187,11 +209,16 @@ impl KeepElements for CubeBackend {
 pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
-        for (adds, form) in [(false, ""), (true, "added")] {
+        let wide = 16 / element.size();
+        for (adds, vector, form) in [
+            (false, wide, ""),
+            (true, wide, "added"),
+            (false, 1, "single"),
+        ] {
             let [x, y] = [0; 2].map(|_| texts.buffer());
             let (device, target, count) = texts.device();
             let kernel = drop_elements::create_dummy_kernel(
-                device, target, count, dim, x, y, 1, 1, 1, 1, 1, adds, element,
+                device, target, count, dim, vector, x, y, 1, 1, 1, 1, 1, 1, vector, adds, element,
             );
             texts.add(form, dim, kernel);
         }

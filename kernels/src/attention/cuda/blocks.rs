@@ -6,6 +6,8 @@ use burn_cubecl::tensor::CubeTensor;
 
 use crate::attention::{Causality, Documents};
 use crate::cube::launch::upload;
+#[cfg(feature = "cuda")]
+use crate::cudnn::numbers;
 
 /// Whose rows a tile holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +20,16 @@ pub(super) enum Side {
 
 /// What a list follows from, beside the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ListKey {
-    rows: usize,
-    causality: Causality,
-    side: Side,
+enum ListKey {
+    /// Tiles of so many rows.
+    Tiles {
+        rows: usize,
+        causality: Causality,
+        side: Side,
+    },
+    /// Where so many documents begin, in units of so many elements.
+    #[cfg(feature = "cuda")]
+    Starts { documents: usize, units: [usize; 3] },
 }
 
 /// The lists of a micro-batch that are on a GPU already, shared by all copies of its documents.
@@ -47,21 +55,41 @@ impl Documents {
         causality: Causality,
         side: Side,
     ) -> CubeTensor {
-        let key = ListKey {
+        let key = ListKey::Tiles {
             rows,
             causality,
             side,
         };
+        self.list(like, key, || match side {
+            Side::Queries => query_blocks(self, rows, causality),
+            Side::Keys => key_blocks(self, rows, causality),
+        })
+    }
+
+    /// Lengths and starts of the documents on the device of `like`, which [`numbers`] says.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn starts(
+        &self,
+        like: &CubeTensor,
+        documents: usize,
+        units: [usize; 3],
+    ) -> CubeTensor {
+        let key = ListKey::Starts { documents, units };
+        self.list(like, key, || numbers(self, documents, units))
+    }
+
+    fn list(
+        &self,
+        like: &CubeTensor,
+        key: ListKey,
+        made: impl FnOnce() -> Vec<u32>,
+    ) -> CubeTensor {
         let mut lists = self.lists.0.lock().expect("no list panics");
         let kept = |(of, list): &&(ListKey, CubeTensor)| *of == key && list.device == like.device;
         if let Some((_, list)) = lists.iter().find(kept) {
             return list.clone();
         }
-        let list = match side {
-            Side::Queries => query_blocks(self, rows, causality),
-            Side::Keys => key_blocks(self, rows, causality),
-        };
-        let list = upload(like, &list);
+        let list = upload(like, &made());
         lists.push((key, list.clone()));
         list
     }

@@ -25,6 +25,8 @@ use crate::cube::launch::{
 };
 pub(super) use blocks::BlockLists;
 use blocks::Side;
+#[cfg(feature = "cuda")]
+use crate::cudnn;
 use cores::CoreTiles;
 #[cfg(feature = "cuda-source")]
 pub(crate) use texts::sources;
@@ -115,6 +117,17 @@ fn attention(
 ) -> Attention<CubeBackend> {
     let (qkv, [n, heads, c]) = contiguous(qkv);
     let h = queries.heads;
+    #[cfg(feature = "cuda")]
+    if let Some([out, log_sums]) = by_cudnn(&qkv, queries, &documents, causality).forward() {
+        return Attention {
+            qkv,
+            queries,
+            documents,
+            causality,
+            out,
+            log_sums,
+        };
+    }
     let attention = Attention {
         out: output(&qkv, [n, h, c], qkv.dtype),
         log_sums: output(&qkv, [n, h], DType::F32),
@@ -174,6 +187,21 @@ fn attention(
     attention
 }
 
+#[cfg(feature = "cuda")]
+fn by_cudnn<'a>(
+    qkv: &'a CubeTensor,
+    queries: Queries,
+    documents: &'a Documents,
+    causality: Causality,
+) -> cudnn::Attention<'a> {
+    cudnn::Attention {
+        qkv,
+        queries,
+        documents,
+        causality,
+    }
+}
+
 /// Gradient of `qkv`, `[n, h + 2 g, c]`, through [`attention`].
 ///
 /// `d_out` is the gradient of `out`, of its shape and type. Padding rows are zero.
@@ -188,6 +216,12 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
     let (out, [_, h, _]) = contiguous(saved.out);
     let (log_sums, [_, _]) = contiguous(saved.log_sums);
     let (d_out, [_, _, _]) = contiguous(d_out);
+    #[cfg(feature = "cuda")]
+    if let Some(d_qkv) =
+        by_cudnn(&qkv, queries, &documents, causality).backward([&out, &log_sums, &d_out])
+    {
+        return d_qkv;
+    }
     let d_qkv = output(&qkv, [n, heads, c], qkv.dtype);
     if n * h * c == 0 {
         return d_qkv;

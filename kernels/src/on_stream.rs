@@ -13,7 +13,7 @@ use cubecl_server::stream::{ExecuteScope, WriteScoped};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 /// CubeCL's server of a CUDA device, which has a thread of its own.
-pub(super) type Server = <CudaRuntime as Runtime>::Server;
+pub(crate) type Server = <CudaRuntime as Runtime>::Server;
 
 /// Runs `body` on the server's thread, after all that this thread has submitted, with the stream and
 /// the addresses of `reads`, then `writes`, then `scratch`.
@@ -25,7 +25,7 @@ pub(super) type Server = <CudaRuntime as Runtime>::Server;
 ///
 /// If the client is another runtime's, or a buffer that is written another stream's: a bug of the
 /// caller.
-pub(super) fn on_stream<K: 'static>(
+pub(crate) fn on_stream<K: 'static>(
     client: &Client,
     [reads, writes, scratch]: [Vec<Handle>; 3],
     body: impl FnOnce(CUstream, &[CUdeviceptr]) -> Result<(), ServerError> + Send + 'static,

@@ -1,0 +1,428 @@
+//! Attention by NVIDIA's cuDNN, on CubeCL's own CUDA stream, between its own launches.
+//!
+//! Its kernels for Hopper are several times as fast as those that CubeCL makes of ours. The library is
+//! opened at run time; a plan is asked for once for each form of a micro-batch. Where the library is
+//! missing, too old, switched off or has no engine, whoever asks computes with our kernels. Those give
+//! the same bits every time; cuDNN's backward pass adds query gradients in the order in which its blocks
+//! end, so that the last bits differ from run to run.
+
+mod descriptor;
+mod graph;
+mod sdpa;
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use burn::backend::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::device_handle::DeviceHandle;
+use cubecl::server::Handle;
+use cubecl_common::device::ServiceId;
+use cubecl_server::driver::DriverError;
+use cudarc::cudnn::sys::{cudnnCreate, cudnnGetVersion, cudnnHandle_t, cudnnSetStream};
+use cudarc::driver::result::memset_d8_async;
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, cuCtxGetDevice, cuDeviceGetAttribute};
+
+use crate::attention::{Causality, Documents, Queries};
+use crate::cube::launch::output;
+use crate::gpu::Library;
+use crate::on_stream::{Server, on_stream};
+use descriptor::{Refusal, checked};
+use graph::{Place, Plan};
+use sdpa::{Band, Form, uid};
+
+/// Turns it off where it is `0`: attention is then computed by kernels that give the same bits every
+/// time.
+pub(crate) const SWITCH: &str = "TOOLTUNE_CUDNN";
+
+/// 9.10: the first whose engines take minus infinity for what is masked, and clear their own sums.
+const OLDEST: usize = 91_000;
+
+/// What addresses within a buffer are multiples of, in bytes.
+const ALIGNMENT: usize = 256;
+
+/// What the scratch memory of a backward pass may take, in bytes; above it our kernels, which need
+/// none, are the better choice.
+const MOST_SCRATCH: usize = 4 << 30;
+
+/// Whether attention of tensors of this client can be had.
+pub(crate) fn is_served(client: &Client) -> bool {
+    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var(SWITCH).as_deref() != Ok("0")
+            && Library::Cudnn.find().is_some()
+            // SAFETY: the library is open.
+            && unsafe { cudnnGetVersion() } >= OLDEST
+    });
+    client.service_id().service == TypeId::of::<Server>() && *IS_FOUND
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Pass {
+    Forward,
+    Backward,
+}
+
+/// Attention within documents, of a tensor `qkv`, `[n, h + 2 g, c]`, bf16, without holes.
+pub(crate) struct Attention<'a> {
+    pub(crate) qkv: &'a CubeTensor,
+    pub(crate) queries: Queries,
+    pub(crate) documents: &'a Documents,
+    pub(crate) causality: Causality,
+}
+
+/// What a graph says of a buffer, and the buffer with an offset in bytes.
+type Placed = (i64, usize, usize);
+
+impl Attention<'_> {
+    /// The result, `[n, h, c]`, bf16, and the logarithms of the sums of exponentials, `[n, h]`, f32;
+    /// `None`, and nothing is done, where cuDNN does not compute it.
+    pub(crate) fn forward(&self) -> Option<[CubeTensor; 2]> {
+        let form = self.form()?;
+        let workspace = self.workspace(&form, Pass::Forward)?;
+        let [n, h, c] = [self.documents.n_tokens(), form.heads, form.size];
+        let out = output(self.qkv, [n, h, c], DType::BF16);
+        let log_sums = output(self.qkv, [n, h], DType::F32);
+        let numbers = self.documents.starts(self.qkv, form.documents, units(&form));
+        let mut places = self.given(&form);
+        places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0)]);
+        self.enqueue(Work {
+            form,
+            pass: Pass::Forward,
+            reads: vec![self.qkv, &numbers],
+            writes: vec![&out, &log_sums],
+            places,
+            scratch: [workspace, 0],
+            cleared: (2, h * c),
+        });
+        Some([out, log_sums])
+    }
+
+    /// The gradient of `qkv`, of its shape, from the result, the logarithms, and the gradient of the
+    /// result; all without holes.
+    pub(crate) fn backward(
+        &self,
+        [out, log_sums, d_out]: [&CubeTensor; 3],
+    ) -> Option<CubeTensor> {
+        let form = self.form()?;
+        let workspace = self.workspace(&form, Pass::Backward)?;
+        let n = self.documents.n_tokens();
+        let dims = [n, form.heads + 2 * form.groups, form.size];
+        let d_qkv = output(self.qkv, dims, DType::BF16);
+        let numbers = self.documents.starts(self.qkv, form.documents, units(&form));
+        let mut places = self.given(&form);
+        places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0), (uid::D_OUT, 4, 0)]);
+        let [_, keys, values] = within(&form);
+        let gradients = [uid::D_QUERIES, uid::D_KEYS, uid::D_VALUES];
+        places.extend(gradients.into_iter().zip([0, keys, values]).map(|(uid, at)| (uid, 5, at)));
+        let mut own = 0;
+        for (uid, bytes) in scratch(&form, n) {
+            places.push((uid, 6, own));
+            own += bytes;
+        }
+        let width = form.width();
+        self.enqueue(Work {
+            form,
+            pass: Pass::Backward,
+            reads: vec![self.qkv, &numbers, out, log_sums, d_out],
+            writes: vec![&d_qkv],
+            places,
+            scratch: [workspace, own],
+            cleared: (5, width),
+        });
+        Some(d_qkv)
+    }
+
+    /// How cuDNN would see it; `None` where it cannot.
+    fn form(&self) -> Option<Form> {
+        let Self {
+            qkv,
+            queries,
+            documents,
+            causality,
+        } = self;
+        if !is_served(&qkv.client) || qkv.dtype != DType::BF16 {
+            return None;
+        }
+        let [n, all, size] = *qkv.meta.shape().as_slice() else {
+            return None;
+        };
+        let heads = queries.heads;
+        let groups = (all - heads) / 2;
+        let lengths: Vec<usize> = documents.spans().map(|(_, length)| length).collect();
+        let longest = *lengths.iter().max()?;
+        // The engines read sixteen bytes at a time, and count elements in 31 bits.
+        if size % 8 != 0 || n * all * size > i32::MAX as usize {
+            return None;
+        }
+        // Plans are for so many documents of so many tokens at most: powers of two keep them few.
+        let length = longest.next_power_of_two().max(64);
+        let band = match *causality {
+            Causality::Bidirectional => Band::All,
+            Causality::Sliding(tokens) if tokens < longest => Band::Window(tokens),
+            Causality::Causal | Causality::Sliding(_) => Band::Causal,
+        };
+        let mut form = Form {
+            documents: lengths.len().next_power_of_two(),
+            length,
+            heads,
+            groups,
+            size,
+            scale: (queries.scale(size) as f32).to_bits(),
+            band,
+            ragged: false,
+        };
+        // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
+        // 1.32 withholds them there).
+        let takes_ragged = matches!(capability(&qkv.client)?, 90 | 100 | 103);
+        let ragged = Form {
+            ragged: true,
+            ..form.clone()
+        };
+        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&form, n) {
+            form = ragged;
+        }
+        (total(&form, n) <= MOST_SCRATCH).then_some(form)
+    }
+
+    /// Bytes of the workspace of a plan, which is made when its form is first met; `None` where there
+    /// is none.
+    fn workspace(&self, form: &Form, pass: Pass) -> Option<usize> {
+        static FOUND: LazyLock<Mutex<HashMap<(ServiceId, Form, Pass), Option<usize>>>> =
+            LazyLock::new(Mutex::default);
+        let service = self.qkv.client.service_id();
+        let key = (service, form.clone(), pass);
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&workspace) = found.get(&key) {
+            return workspace;
+        }
+        // On the thread that holds the library, before anything depends on the answer.
+        let (form, wanted) = (form.clone(), pass);
+        let asked = DeviceHandle::<Server>::new(service.device)
+            .submit_blocking(move |_| with_held(|held| held.make(&form, wanted)).ok());
+        let workspace = asked.ok().flatten();
+        found.insert(key, workspace);
+        workspace
+    }
+
+    /// Where the tensors that both passes read lie: within buffer 0, `qkv`, and 1, the numbers.
+    fn given(&self, form: &Form) -> Vec<Placed> {
+        let [queries, keys, values] = within(form);
+        let mut places = vec![
+            (uid::QUERIES, 0, queries),
+            (uid::KEYS, 0, keys),
+            (uid::VALUES, 0, values),
+        ];
+        let sections = sections(form.documents).map(|first| first * size_of::<u32>());
+        let [lengths, starts, out_starts, log_starts] = sections;
+        places.extend(uid::LENGTHS.map(|uid| (uid, 1, lengths)));
+        places.extend(uid::STARTS.map(|uid| (uid, 1, starts)));
+        places.extend([(uid::OUT_STARTS, 1, out_starts), (uid::LOG_STARTS, 1, log_starts)]);
+        places
+    }
+
+    fn enqueue(&self, work: Work<'_>) {
+        struct Cudnn;
+        let Work {
+            form,
+            pass,
+            reads,
+            writes,
+            places,
+            scratch: [workspace, own],
+            cleared: (cleared, row),
+        } = work;
+        let client = &self.qkv.client;
+        let handles = |of: &[&CubeTensor]| of.iter().map(|x| x.handle.clone()).collect::<Vec<_>>();
+        let n_tensors = reads.len() + writes.len();
+        let aligned = own.next_multiple_of(ALIGNMENT);
+        let mut scratch: Vec<Handle> = Vec::new();
+        if aligned + workspace > 0 {
+            scratch.push(client.empty(aligned + workspace));
+        }
+        // Rows that no document has are zeros.
+        let row = row * DType::BF16.size();
+        let (end, n) = (self.documents.end(), self.documents.n_tokens());
+        let buffers = [handles(&reads), handles(&writes), scratch];
+        on_stream::<Cudnn>(client, buffers, move |stream, addresses| {
+            let failed = |call, code| DriverError::new(call, code);
+            let scratch = addresses.get(n_tensors).copied().unwrap_or(0);
+            let places: Vec<(i64, u64)> = places
+                .iter()
+                .map(|&(uid, buffer, at)| {
+                    let base = addresses.get(buffer).copied().unwrap_or(scratch);
+                    (uid, base + at as u64)
+                })
+                .collect();
+            if end < n {
+                let first = addresses[cleared] + (end * row) as u64;
+                // SAFETY: the rows lie within their buffer, which `on_stream` holds.
+                unsafe { memset_d8_async(first, 0, (n - end) * row, stream) }
+                    .map_err(|error| failed("cuMemsetD8Async", error.0 as u32))?;
+            }
+            with_held(|held| {
+                let plan = held.plans.get(&(form.clone(), pass)).expect("the plan was made");
+                // SAFETY: the handle lives as long as the thread.
+                checked(unsafe { cudnnSetStream(held.handle, stream.cast()) })?;
+                // SAFETY: the server has resolved the addresses, and `on_stream` holds their buffers
+                // until the work is queued; sizes follow from the form.
+                unsafe { plan.enqueue(held.handle, &places, scratch + aligned as u64) }
+            })
+            .map_err(|refusal| failed("cudnnBackendExecute", refusal.status as u32).into())
+        });
+    }
+}
+
+/// What is queued.
+struct Work<'a> {
+    form: Form,
+    pass: Pass,
+    reads: Vec<&'a CubeTensor>,
+    writes: Vec<&'a CubeTensor>,
+    /// Buffers are counted over reads, writes, then scratch memory.
+    places: Vec<Placed>,
+    /// Bytes of the workspace, and of other scratch memory.
+    scratch: [usize; 2],
+    /// The buffer whose rows beyond the documents are cleared, and elements of its rows.
+    cleared: (usize, usize),
+}
+
+/// Bytes from where `qkv` begins to queries, keys and values.
+fn within(form: &Form) -> [usize; 3] {
+    let head = form.size * DType::BF16.size();
+    [0, form.heads * head, (form.heads + form.groups) * head]
+}
+
+/// Elements of a row of `qkv`, of the result, and of the logarithms.
+fn units(form: &Form) -> [usize; 3] {
+    [form.width(), form.heads * form.size, form.heads]
+}
+
+/// Scratch tensors of a backward pass over `n` tokens, and their bytes.
+fn scratch(form: &Form, n: usize) -> Vec<(i64, usize)> {
+    let rows = match form.ragged {
+        true => n,
+        false => form.documents * form.length,
+    };
+    let [f32_bytes, bf16_bytes] = [DType::F32, DType::BF16].map(|dtype| dtype.size());
+    let sums = match form.ragged {
+        true => form.width(),
+        false => form.heads * form.size,
+    };
+    let mut all = vec![
+        (uid::DOTS, rows * form.heads * f32_bytes),
+        (uid::D_QUERY_SUMS, rows * sums * f32_bytes),
+    ];
+    if form.ragged && form.heads != form.groups {
+        let each = rows * form.width() * (form.heads / form.groups) * bf16_bytes;
+        all.extend([(uid::D_KEYS_EACH, each), (uid::D_VALUES_EACH, each)]);
+    }
+    for (_, bytes) in &mut all {
+        *bytes = bytes.next_multiple_of(ALIGNMENT);
+    }
+    all
+}
+
+/// Bytes of the scratch memory of a backward pass; that of the plan itself, where it sums the gradients
+/// of the keys of each query head, as far as it is known.
+fn total(form: &Form, n: usize) -> usize {
+    let own: usize = scratch(form, n).iter().map(|(_, bytes)| bytes).sum();
+    match form.ragged || form.heads == form.groups {
+        true => own,
+        false => {
+            let each = form.documents * form.length * form.heads * form.size;
+            own + 2 * each * DType::BF16.size()
+        }
+    }
+}
+
+/// Where lengths, starts, starts in the result, and in the logarithms begin among the numbers of so
+/// many documents: at multiples of sixteen bytes.
+pub(crate) fn sections(documents: usize) -> [usize; 4] {
+    let (lengths, starts) = (documents.next_multiple_of(4), (documents + 1).next_multiple_of(4));
+    [0, lengths, lengths + starts, lengths + 2 * starts]
+}
+
+/// Lengths and starts of `documents` documents, of which the last may have no tokens, in units of so
+/// many elements, as [`sections`] says.
+pub(crate) fn numbers(of: &Documents, documents: usize, units: [usize; 3]) -> Vec<u32> {
+    let sections = sections(documents);
+    let mut numbers = vec![0u32; sections[3] + (documents + 1).next_multiple_of(4)];
+    let number = |n: usize| u32::try_from(n).expect("a form has fewer than 2^31 elements");
+    let spans: Vec<(usize, usize)> = of.spans().collect();
+    let end = spans.last().map_or(0, |(start, length)| start + length);
+    for i in 0..=documents {
+        let (start, length) = spans.get(i).copied().unwrap_or((end, 0));
+        if i < documents {
+            numbers[i] = number(length);
+        }
+        for (section, unit) in sections[1..].iter().zip(units) {
+            numbers[section + i] = number(start * unit);
+        }
+    }
+    numbers
+}
+
+/// Ten times the major number of the instruction set of a device, and the minor; `None` where the
+/// driver does not tell.
+fn capability(client: &Client) -> Option<i32> {
+    static KNOWN: LazyLock<Mutex<HashMap<ServiceId, Option<i32>>>> = LazyLock::new(Mutex::default);
+    let service = client.service_id();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.entry(service).or_insert_with(|| {
+        let asked = DeviceHandle::<Server>::new(service.device).submit_blocking(|_| {
+            let (mut device, mut major, mut minor) = (0, 0, 0);
+            // SAFETY: the driver writes one number each; the thread's context is that of the device.
+            unsafe {
+                cuCtxGetDevice(&raw mut device).result().ok()?;
+                for (attribute, number) in [
+                    (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &raw mut major),
+                    (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &raw mut minor),
+                ] {
+                    cuDeviceGetAttribute(number, attribute, device).result().ok()?;
+                }
+            }
+            Some(10 * major + minor)
+        });
+        asked.ok().flatten()
+    })
+}
+
+/// What the thread of a device holds for as long as it lives.
+struct Held {
+    handle: cudnnHandle_t,
+    plans: HashMap<(Form, Pass), Plan>,
+}
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+fn with_held<T>(body: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    HELD.with_borrow_mut(|held| {
+        if held.is_none() {
+            let mut handle = std::ptr::null_mut();
+            // SAFETY: the library writes the handle there; the thread's context is that of the device.
+            checked(unsafe { cudnnCreate(&raw mut handle) })?;
+            let plans = HashMap::new();
+            *held = Some(Held { handle, plans });
+        }
+        body(held.as_mut().expect("made above"))
+    })
+}
+
+impl Held {
+    /// Makes a plan and says the bytes of its workspace.
+    fn make(&mut self, form: &Form, pass: Pass) -> Result<usize, Refusal> {
+        let on = Place::Handle(self.handle);
+        let plan = match pass {
+            Pass::Forward => form.forward(&on),
+            Pass::Backward => form.backward(&on),
+        }?;
+        let workspace = plan.workspace;
+        self.plans.insert((form.clone(), pass), plan);
+        Ok(workspace)
+    }
+}
