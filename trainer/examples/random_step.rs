@@ -224,6 +224,7 @@ impl RandomWeights {
                     adapter: None,
                 }
             }),
+            unread: false,
         };
         let embed_tokens = self.weight([shape.vocab_size, shape.hidden_size]);
         let lm_head = if shape.tie_word_embeddings {

@@ -53,6 +53,8 @@ pub(crate) struct Spec {
     /// Of each map; empty for none.
     pub(crate) dropout: Vec<Option<Dropout>>,
     pub(crate) transform: TransformSpec,
+    /// Nobody reads the output: a GPU leaves it uncomputed.
+    pub(crate) unread: bool,
 }
 
 impl Spec {

@@ -256,6 +256,7 @@ mod tests {
                 panels: None,
                 adapter: Some(adapter.plan()),
                 transform: TransformSpec::Plain,
+                unread: false,
                 dropout: if dropped {
                     vec![Some(dropout(1)), None, Some(dropout(2))]
                 } else {

@@ -104,12 +104,22 @@ pub(super) fn forward(
     let sums = Matrix::new(&y);
     let bias = frozen.bias.clone().into_option();
     let dense = Product::new(x.clone(), Matrix::new(&weight).transposed(), sums.clone());
-    Product {
+    let dense = Product {
         c: residual.map(Matrix::new),
         bias: bias.map(|bias| cast(bias, y_dtype)),
         ..dense
+    };
+    let adapted = spec.adapter.iter().flat_map(|plan| &plan.layout.parts);
+    let n_adapted: usize = adapted.map(|part| part.out_features).sum();
+    // The dense product adds what the adapters have written, while it computes: they need not read what
+    // it has written. Where something is added already, or not all columns are adapted, they do.
+    let comes_last = residual.is_none() && factors.is_some() && n_adapted == outputs;
+    let mut dense = Some(dense);
+    if spec.unread {
+        dense = None;
+    } else if !comes_last {
+        dense.take().map_or(Some(()), Product::enqueue)?;
     }
-    .enqueue()?;
     let mut low = None;
     if let (Some(factors), Some(plan)) = (factors, &spec.adapter) {
         let factors = Factors::new(factors, plan, dtype);
@@ -121,11 +131,17 @@ pub(super) fn forward(
             first += part.rank;
             let down = Product::new(seen(&x, dropout), factors.a(part).transposed(), own.clone());
             down.scaled(scale(part, dropout)).enqueue()?;
+            if spec.unread {
+                continue;
+            }
             let range = part.first_output..part.first_output + part.out_features;
             let up = Product::new(own, factors.b(part).transposed(), sums.columns(range));
-            up.added().enqueue()?;
+            if comes_last { up } else { up.added() }.enqueue()?;
         }
         low = Some(lows);
+    }
+    if let Some(dense) = dense {
+        dense.added().enqueue()?;
     }
     Some((y, low))
 }
@@ -146,18 +162,22 @@ pub(super) fn backward(
     let dtype = x.tensor().dtype;
     let dy = Matrix::new(&cast(dy.clone(), dtype));
     let mut dx = (wants == Wants::InputAndFactors).then(|| output(x.tensor(), [n, inputs], dtype));
-    if let Some(dx) = &dx {
-        Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx)).enqueue()?;
-    }
+    let dense = |dx: &CubeTensor| {
+        Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx))
+    };
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
     else {
+        if let Some(dx) = &dx {
+            dense(dx).enqueue()?;
+        }
         return Some((dx, None));
     };
     let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
     let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);
     let factors = Factors::new(factors, plan, dtype);
     let low = Matrix::new(low);
-    let mut first = 0;
+    // The adapters' shares come first; the dense product adds them while it computes.
+    let (mut first, mut has_share) = (0, false);
     for (part, dropout) in parts(plan, &saved.spec) {
         let range = part.first_output..part.first_output + part.out_features;
         let (dy, low) = (dy.columns(range), low.columns(first..first + part.rank));
@@ -169,19 +189,29 @@ pub(super) fn backward(
         Product::new(d_low.clone().transposed(), seen(&x, dropout), d_a).enqueue()?;
         let d_b = gradient(part.b(inputs), [part.out_features, part.rank]);
         Product::new(dy.transposed(), low, d_b).enqueue()?;
-        dx = match (dx, dropout) {
-            (Some(dx), None) => {
-                let up = Product::new(d_low, factors.a(part), Matrix::new(&dx));
-                up.added().enqueue()?;
-                Some(dx)
+        let Some(sum) = dx.take() else {
+            continue;
+        };
+        dx = Some(match dropout {
+            None => {
+                let up = Product::new(d_low, factors.a(part), Matrix::new(&sum));
+                if has_share { up.added() } else { up }.enqueue()?;
+                sum
             }
-            (Some(dx), Some(dropout)) => {
+            Some(dropout) => {
                 let own = output(x.tensor(), [n, inputs], dtype);
                 Product::new(d_low, factors.a(part), Matrix::new(&own)).enqueue()?;
-                Some(add_kept(dx, own, dropout))
+                match has_share {
+                    true => add_kept(sum, own, dropout),
+                    false => kept(own, dropout),
+                }
             }
-            (None, _) => None,
-        };
+        });
+        has_share = true;
+    }
+    if let Some(dx) = &dx {
+        let dense = dense(dx);
+        if has_share { dense.added() } else { dense }.enqueue()?;
     }
     Some((dx, Some(gradients)))
 }

@@ -109,7 +109,7 @@ pub(super) fn weighed_linear(
     let plain = LinearExtras {
         transform: extras.transform.clone(),
         residual: None,
-        dropout: Vec::new(),
+        ..LinearExtras::default()
     };
     let y = lora_linear(x.clone(), &directions, plain);
     let output = y.dtype();

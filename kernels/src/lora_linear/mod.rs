@@ -74,6 +74,8 @@ pub struct LinearExtras {
     pub residual: Option<Tensor<2>>,
     /// Dropout of each map's adapter input; empty for none.
     pub dropout: Vec<Option<Dropout>>,
+    /// The output is only differentiated: its values may be anything.
+    pub unread: bool,
 }
 
 /// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`, with what is read for `x`.
@@ -120,6 +122,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         },
         adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
         dropout: extras.dropout,
+        unread: extras.unread,
         transform: match &extras.transform {
             InputTransform::Plain => TransformSpec::Plain,
             InputTransform::Normed { eps, .. } => TransformSpec::Normed {

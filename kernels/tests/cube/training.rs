@@ -87,6 +87,7 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
                 } else {
                     Vec::new()
                 },
+                unread: false,
             };
             let y = lora_linear(x.clone(), &linear, extras);
             let found = backward_with_gradient(y.clone(), placed(&dy, &device));
@@ -289,7 +290,7 @@ impl Block {
         let extras = LinearExtras {
             transform,
             residual,
-            dropout: Vec::new(),
+            ..LinearExtras::default()
         };
         lora_linear(x, &linear, extras)
     }

@@ -204,6 +204,7 @@ pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
         residual: residual.clone(),
         dropout: case.dropout.clone(),
         transform: case.transform.clone(),
+        ..LinearExtras::default()
     };
     let y = map(x.clone(), &linear, extras);
     let mut found = vec![("y", values(&y.clone().inner()))];

@@ -66,6 +66,8 @@ pub struct Block {
     pub projections: &'static Projections,
     /// These layers, those that share an input stacked, as [`Projections::stacks`] say.
     pub stacks: [StackedLinear; 4],
+    /// It is run for its gradients alone: what it gives is read by nobody.
+    pub unread: bool,
 }
 
 /// The norms of one branch of a block, `[d]` each, where the family has them.
@@ -369,6 +371,7 @@ impl Block {
         if branch.norms.after.is_none() && multiplier == 1.0 {
             let extras = LinearExtras {
                 residual: Some(x),
+                unread: self.unread && branch.stack == 3,
                 ..extras
             };
             return lora_linear(branch.read, linear, extras);
@@ -443,8 +446,8 @@ impl Block {
         let masks = |key: DropoutKey| projections.map(move |i| Some(key.projection(i)));
         LinearExtras {
             transform,
-            residual: None,
             dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
+            ..LinearExtras::default()
         }
     }
 }

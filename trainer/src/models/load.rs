@@ -230,6 +230,7 @@ impl Reader<'_> {
             projections: self.config.projections(layer),
             kind: self.config.layers[layer],
             stacks: [qkv?, output?, gate_up?, down?],
+            unread: false,
         })
     }
 

@@ -175,7 +175,7 @@ pub fn backward_watched(
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let (graph, cost) = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => (*graph, Walk::BACKWARD),
-            Kept::Input(input) => (pass.graph(layer, *input), Walk::FORWARD + Walk::BACKWARD),
+            Kept::Input(input) => (pass.graph_again(layer, *input), Walk::FORWARD + Walk::BACKWARD),
         };
         let Some(d_output) = d_input.take() else {
             break;
@@ -279,7 +279,7 @@ impl BlockwisePass<'_> {
         }
         for (layer, block) in self.decoder.blocks.iter().enumerate() {
             if layer >= first_kept {
-                let graph = self.graph(layer, x);
+                let graph = self.graph(layer, x, false);
                 x = graph.output.clone().inner();
                 kept.push(Kept::Graph(Box::new(graph)));
             } else {
@@ -304,8 +304,13 @@ impl BlockwisePass<'_> {
         block.forward_rows(x, self.context, dropout, self.rows.clone())
     }
 
+    /// Runs a block again for its gradients: its output was read in the forward pass.
+    fn graph_again(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
+        self.graph(layer, input, true)
+    }
+
     /// Runs a block with its adapters as leaves, and its input too where something below it learns.
-    fn graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
+    fn graph(&self, layer: usize, input: Tensor<2>, unread: bool) -> BlockGraph {
         let is_first = layer == self.first_adapted && self.decoder.trained.embed_tokens.is_none();
         let input = if is_first {
             Tensor::from_inner(input)
@@ -313,6 +318,7 @@ impl BlockwisePass<'_> {
             leaf(input)
         };
         let mut tracked = self.decoder.blocks[layer].clone();
+        tracked.unread = unread;
         let mut factors = Vec::new();
         let stacks = tracked.stacks.iter_mut();
         for adapter in stacks.filter_map(|stack| stack.adapter.as_mut()) {
