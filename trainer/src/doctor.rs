@@ -279,7 +279,12 @@ fn cuda(device: Device) -> Vec<Finding> {
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
     let libraries = [
-        (Library::CublasLt, "cuBLASLt", "the matrix products", "cublas"),
+        (
+            Library::CublasLt,
+            "cuBLASLt",
+            "the matrix products",
+            "cublas",
+        ),
         (Library::Cudnn, "cuDNN", "attention", "cudnn"),
     ];
     libraries

@@ -35,7 +35,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::cpu::number::{Number, with_number};
 use crate::cpu::pool::Buffer;
-use crate::route::{is_cpu, is_served, is_served_by_cpu};
+use crate::route::{has_window_kernel, is_cpu, is_served, is_served_by_cpu};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Queries {
 ///   `g` key heads, then `g` value heads
 /// - returns: `[n, h, c]`, same dtype
 ///
-/// A GPU has no kernel for windows: there they go to the reference.
+/// A GPU has a kernel for windows where cuDNN has one, for bf16: else they go to the reference there.
 ///
 /// # Panics
 ///
@@ -165,7 +165,9 @@ pub fn attention(
     );
     let has_kernel = match causality {
         Causality::Causal | Causality::Bidirectional => is_served(&qkv),
-        Causality::Sliding(_) => is_served_by_cpu(&qkv),
+        Causality::Sliding(_) => {
+            is_served_by_cpu(&qkv) || has_window_kernel(&qkv, (queries, documents, causality))
+        }
     };
     if !has_kernel {
         return reference::attention(qkv, queries, documents, causality);

@@ -22,9 +22,9 @@ use cubecl_server::driver::DriverError;
 
 use crate::cube::launch::output;
 use crate::gpu::Library;
+use crate::on_stream::{Server, on_stream};
 use descriptors::{Algorithm, Form};
 pub(crate) use matrix::Matrix;
-use crate::on_stream::{Server, on_stream};
 
 /// What algorithms may take beside the matrices; what NVIDIA advises for its newest GPUs.
 const WORKSPACE_BYTES: usize = 32 << 20;

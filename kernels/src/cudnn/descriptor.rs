@@ -32,7 +32,11 @@ pub(super) fn checked(status: cudnnStatus_t) -> Result<(), Refusal> {
     let mut text = [0 as c_char; 512];
     // SAFETY: the library writes at most that many bytes, the last of them zero.
     unsafe { sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len()) };
-    let bytes: Vec<u8> = text.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    let bytes: Vec<u8> = text
+        .iter()
+        .map(|&c| c as u8)
+        .take_while(|&c| c != 0)
+        .collect();
     Err(Refusal {
         status,
         reason: String::from_utf8_lossy(&bytes).into_owned(),
@@ -169,7 +173,9 @@ impl Descriptor {
             sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &raw mut count, place)
         })?;
         bytes.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
+        Ok(String::from_utf8_lossy(&bytes)
+            .trim_end_matches('\0')
+            .to_owned())
     }
 
     /// An attribute that consists of descriptors of one type, at most `most` of them.

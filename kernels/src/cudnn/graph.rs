@@ -64,7 +64,13 @@ pub(super) fn packed([_, b, c, d]: Four) -> Four {
 }
 
 impl Graph {
-    fn tensor(&mut self, uid: i64, dims: Four, strides: Four, kind: Kind) -> Result<Tensor, Refusal> {
+    fn tensor(
+        &mut self,
+        uid: i64,
+        dims: Four,
+        strides: Four,
+        kind: Kind,
+    ) -> Result<Tensor, Refusal> {
         let tensor = Descriptor::new(Type::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[uid])?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[kind.data])?;
@@ -200,11 +206,7 @@ impl Graph {
     }
 
     /// `c = a b` for each document and head, f32 inside.
-    pub(super) fn product(
-        &mut self,
-        [a, b, c]: [Tensor; 3],
-        cut: Cut,
-    ) -> Result<(), Refusal> {
+    pub(super) fn product(&mut self, [a, b, c]: [Tensor; 3], cut: Cut) -> Result<(), Refusal> {
         let how = Descriptor::new(Type::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &[Data::CUDNN_DATA_FLOAT])?;
         if let Some(padding) = cut.padding {
@@ -217,9 +219,18 @@ impl Graph {
             (Name::CUDNN_ATTR_OPERATION_MATMUL_ADESC, Some(a)),
             (Name::CUDNN_ATTR_OPERATION_MATMUL_BDESC, Some(b)),
             (Name::CUDNN_ATTR_OPERATION_MATMUL_CDESC, Some(c)),
-            (Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, cut.m),
-            (Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, cut.n),
-            (Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, cut.k),
+            (
+                Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+                cut.m,
+            ),
+            (
+                Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+                cut.n,
+            ),
+            (
+                Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC,
+                cut.k,
+            ),
         ];
         for (name, tensor) in operands {
             if let Some(tensor) = tensor {
@@ -233,7 +244,10 @@ impl Graph {
     pub(super) fn reduce(&mut self, by: Reduce, x: Tensor, y: Tensor) -> Result<(), Refusal> {
         let how = Descriptor::new(Type::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_REDUCTION_OPERATOR, &[by])?;
-        how.set(Name::CUDNN_ATTR_REDUCTION_COMP_TYPE, &[Data::CUDNN_DATA_FLOAT])?;
+        how.set(
+            Name::CUDNN_ATTR_REDUCTION_COMP_TYPE,
+            &[Data::CUDNN_DATA_FLOAT],
+        )?;
         let how = how.finalized()?;
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?;
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[&how])?;
@@ -314,7 +328,10 @@ impl Graph {
 /// The plan of one configuration, and the bytes of its workspace.
 fn finished(configuration: &Descriptor, on: &Place) -> Result<(Descriptor, usize), Refusal> {
     let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-    plan.set_parts(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[configuration])?;
+    plan.set_parts(
+        Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+        &[configuration],
+    )?;
     on.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
     on.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
     let plan = plan.finalized()?;
@@ -335,7 +352,10 @@ impl Place {
     /// A GPU of these properties, without one.
     pub(super) fn described(json: &str) -> Result<Self, Refusal> {
         let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
-        properties.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.as_bytes())?;
+        properties.set(
+            Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+            json.as_bytes(),
+        )?;
         Ok(Self::Described(properties.finalized()?))
     }
 
@@ -369,7 +389,8 @@ impl Plan {
     /// The engine and its choices, as cuDNN writes them.
     pub(super) fn description(&self) -> Result<String, Refusal> {
         const MOST: usize = 16 << 20;
-        self.plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MOST)
+        self.plan
+            .text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MOST)
     }
 
     /// Queues the plan on the stream of the handle.
@@ -401,7 +422,10 @@ impl Plan {
         let pack = Descriptor::new(Type::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &uids)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &addresses)?;
-        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(workspace)])?;
+        pack.set(
+            Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+            &[Address(workspace)],
+        )?;
         let pack = pack.finalized()?;
         // SAFETY: the caller's contract; the numbers of the host are read before the call returns.
         checked(unsafe { sys::cudnnBackendExecute(handle, self.plan.raw(), pack.raw()) })

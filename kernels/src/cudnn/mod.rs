@@ -81,11 +81,13 @@ impl Attention<'_> {
     /// `None`, and nothing is done, where cuDNN does not compute it.
     pub(crate) fn forward(&self) -> Option<[CubeTensor; 2]> {
         let form = self.form()?;
-        let workspace = self.workspace(&form, Pass::Forward)?;
+        let workspace = form.workspace(&self.qkv.client, Pass::Forward)?;
         let [n, h, c] = [self.documents.n_tokens(), form.heads, form.size];
         let out = output(self.qkv, [n, h, c], DType::BF16);
         let log_sums = output(self.qkv, [n, h], DType::F32);
-        let numbers = self.documents.starts(self.qkv, form.documents, units(&form));
+        let numbers = self
+            .documents
+            .starts(self.qkv, form.documents, units(&form));
         let mut places = self.given(&form);
         places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0)]);
         self.enqueue(Work {
@@ -102,21 +104,25 @@ impl Attention<'_> {
 
     /// The gradient of `qkv`, of its shape, from the result, the logarithms, and the gradient of the
     /// result; all without holes.
-    pub(crate) fn backward(
-        &self,
-        [out, log_sums, d_out]: [&CubeTensor; 3],
-    ) -> Option<CubeTensor> {
+    pub(crate) fn backward(&self, [out, log_sums, d_out]: [&CubeTensor; 3]) -> Option<CubeTensor> {
         let form = self.form()?;
-        let workspace = self.workspace(&form, Pass::Backward)?;
+        let workspace = form.workspace(&self.qkv.client, Pass::Backward)?;
         let n = self.documents.n_tokens();
         let dims = [n, form.heads + 2 * form.groups, form.size];
         let d_qkv = output(self.qkv, dims, DType::BF16);
-        let numbers = self.documents.starts(self.qkv, form.documents, units(&form));
+        let numbers = self
+            .documents
+            .starts(self.qkv, form.documents, units(&form));
         let mut places = self.given(&form);
         places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0), (uid::D_OUT, 4, 0)]);
         let [_, keys, values] = within(&form);
         let gradients = [uid::D_QUERIES, uid::D_KEYS, uid::D_VALUES];
-        places.extend(gradients.into_iter().zip([0, keys, values]).map(|(uid, at)| (uid, 5, at)));
+        places.extend(
+            gradients
+                .into_iter()
+                .zip([0, keys, values])
+                .map(|(uid, at)| (uid, 5, at)),
+        );
         let mut own = 0;
         for (uid, bytes) in scratch(&form, n) {
             places.push((uid, 6, own));
@@ -137,74 +143,14 @@ impl Attention<'_> {
 
     /// How cuDNN would see it; `None` where it cannot.
     fn form(&self) -> Option<Form> {
-        let Self {
-            qkv,
-            queries,
-            documents,
-            causality,
-        } = self;
-        if !is_served(&qkv.client) || qkv.dtype != DType::BF16 {
-            return None;
-        }
-        let [n, all, size] = *qkv.meta.shape().as_slice() else {
+        let [n, all, size] = *self.qkv.meta.shape().as_slice() else {
             return None;
         };
-        let heads = queries.heads;
-        let groups = (all - heads) / 2;
-        let lengths: Vec<usize> = documents.spans().map(|(_, length)| length).collect();
-        let longest = *lengths.iter().max()?;
-        // The engines read sixteen bytes at a time, and count elements in 31 bits.
-        if size % 8 != 0 || n * all * size > i32::MAX as usize {
+        if self.qkv.dtype != DType::BF16 {
             return None;
         }
-        // Plans are for so many documents of so many tokens at most: powers of two keep them few.
-        let length = longest.next_power_of_two().max(64);
-        let band = match *causality {
-            Causality::Bidirectional => Band::All,
-            Causality::Sliding(tokens) if tokens < longest => Band::Window(tokens),
-            Causality::Causal | Causality::Sliding(_) => Band::Causal,
-        };
-        let mut form = Form {
-            documents: lengths.len().next_power_of_two(),
-            length,
-            heads,
-            groups,
-            size,
-            scale: (queries.scale(size) as f32).to_bits(),
-            band,
-            ragged: false,
-        };
-        // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
-        // 1.32 withholds them there).
-        let takes_ragged = matches!(capability(&qkv.client)?, 90 | 100 | 103);
-        let ragged = Form {
-            ragged: true,
-            ..form.clone()
-        };
-        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&form, n) {
-            form = ragged;
-        }
-        (total(&form, n) <= MOST_SCRATCH).then_some(form)
-    }
-
-    /// Bytes of the workspace of a plan, which is made when its form is first met; `None` where there
-    /// is none.
-    fn workspace(&self, form: &Form, pass: Pass) -> Option<usize> {
-        static FOUND: LazyLock<Mutex<HashMap<(ServiceId, Form, Pass), Option<usize>>>> =
-            LazyLock::new(Mutex::default);
-        let service = self.qkv.client.service_id();
-        let key = (service, form.clone(), pass);
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&workspace) = found.get(&key) {
-            return workspace;
-        }
-        // On the thread that holds the library, before anything depends on the answer.
-        let (form, wanted) = (form.clone(), pass);
-        let asked = DeviceHandle::<Server>::new(service.device)
-            .submit_blocking(move |_| with_held(|held| held.make(&form, wanted)).ok());
-        let workspace = asked.ok().flatten();
-        found.insert(key, workspace);
-        workspace
+        let seen = (self.queries, self.documents, self.causality);
+        Form::of(&self.qkv.client, [n, all, size], seen)
     }
 
     /// Where the tensors that both passes read lie: within buffer 0, `qkv`, and 1, the numbers.
@@ -219,7 +165,10 @@ impl Attention<'_> {
         let [lengths, starts, out_starts, log_starts] = sections;
         places.extend(uid::LENGTHS.map(|uid| (uid, 1, lengths)));
         places.extend(uid::STARTS.map(|uid| (uid, 1, starts)));
-        places.extend([(uid::OUT_STARTS, 1, out_starts), (uid::LOG_STARTS, 1, log_starts)]);
+        places.extend([
+            (uid::OUT_STARTS, 1, out_starts),
+            (uid::LOG_STARTS, 1, log_starts),
+        ]);
         places
     }
 
@@ -263,7 +212,10 @@ impl Attention<'_> {
                     .map_err(|error| failed("cuMemsetD8Async", error.0 as u32))?;
             }
             with_held(|held| {
-                let plan = held.plans.get(&(form.clone(), pass)).expect("the plan was made");
+                let plan = held
+                    .plans
+                    .get(&(form.clone(), pass))
+                    .expect("the plan was made");
                 // SAFETY: the handle lives as long as the thread.
                 checked(unsafe { cudnnSetStream(held.handle, stream.cast()) })?;
                 // SAFETY: the server has resolved the addresses, and `on_stream` holds their buffers
@@ -272,6 +224,89 @@ impl Attention<'_> {
             })
             .map_err(|refusal| failed("cudnnBackendExecute", refusal.status as u32).into())
         });
+    }
+}
+
+/// Whether cuDNN computes attention and its gradient, of a tensor `[n, h + 2 g, c]`, bf16, of this
+/// client.
+pub(crate) fn takes(client: &Client, dims: [usize; 3], seen: Seen<'_>) -> bool {
+    let has_plan = |form: &Form, pass| form.workspace(client, pass).is_some();
+    Form::of(client, dims, seen).is_some_and(|form| {
+        [Pass::Forward, Pass::Backward]
+            .iter()
+            .all(|&pass| has_plan(&form, pass))
+    })
+}
+
+/// What is seen of which tokens.
+type Seen<'a> = (Queries, &'a Documents, Causality);
+
+impl Form {
+    /// How cuDNN would see attention of a tensor of these dimensions; `None` where it cannot.
+    fn of(
+        client: &Client,
+        [n, all, size]: [usize; 3],
+        (queries, documents, causality): Seen<'_>,
+    ) -> Option<Self> {
+        if !is_served(client) {
+            return None;
+        }
+        let heads = queries.heads;
+        let groups = (all - heads) / 2;
+        let lengths: Vec<usize> = documents.spans().map(|(_, length)| length).collect();
+        let longest = *lengths.iter().max()?;
+        // The engines read sixteen bytes at a time, and count elements in 31 bits.
+        if size % 8 != 0 || n * all * size > i32::MAX as usize {
+            return None;
+        }
+        // Plans are for so many documents of so many tokens at most: powers of two keep them few.
+        let length = longest.next_power_of_two().max(64);
+        let band = match causality {
+            Causality::Bidirectional => Band::All,
+            Causality::Sliding(tokens) if tokens < longest => Band::Window(tokens),
+            Causality::Causal | Causality::Sliding(_) => Band::Causal,
+        };
+        let mut form = Form {
+            documents: lengths.len().next_power_of_two(),
+            length,
+            heads,
+            groups,
+            size,
+            scale: (queries.scale(size) as f32).to_bits(),
+            band,
+            ragged: false,
+        };
+        // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
+        // 1.32 withholds them there).
+        let takes_ragged = matches!(capability(client)?, 90 | 100 | 103);
+        let ragged = Form {
+            ragged: true,
+            ..form.clone()
+        };
+        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&form, n) {
+            form = ragged;
+        }
+        (total(&form, n) <= MOST_SCRATCH).then_some(form)
+    }
+
+    /// Bytes of the workspace of a plan, which is made when its form is first met; `None` where there
+    /// is none.
+    fn workspace(&self, client: &Client, pass: Pass) -> Option<usize> {
+        static FOUND: LazyLock<Mutex<HashMap<(ServiceId, Form, Pass), Option<usize>>>> =
+            LazyLock::new(Mutex::default);
+        let service = client.service_id();
+        let key = (service, self.clone(), pass);
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&workspace) = found.get(&key) {
+            return workspace;
+        }
+        // On the thread that holds the library, before anything depends on the answer.
+        let (form, wanted) = (self.clone(), pass);
+        let asked = DeviceHandle::<Server>::new(service.device)
+            .submit_blocking(move |_| with_held(|held| held.make(&form, wanted)).ok());
+        let workspace = asked.ok().flatten();
+        found.insert(key, workspace);
+        workspace
     }
 }
 
@@ -341,7 +376,10 @@ fn total(form: &Form, n: usize) -> usize {
 /// Where lengths, starts, starts in the result, and in the logarithms begin among the numbers of so
 /// many documents: at multiples of sixteen bytes.
 pub(crate) fn sections(documents: usize) -> [usize; 4] {
-    let (lengths, starts) = (documents.next_multiple_of(4), (documents + 1).next_multiple_of(4));
+    let (lengths, starts) = (
+        documents.next_multiple_of(4),
+        (documents + 1).next_multiple_of(4),
+    );
     [0, lengths, lengths + starts, lengths + 2 * starts]
 }
 
@@ -378,10 +416,18 @@ fn capability(client: &Client) -> Option<i32> {
             unsafe {
                 cuCtxGetDevice(&raw mut device).result().ok()?;
                 for (attribute, number) in [
-                    (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &raw mut major),
-                    (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &raw mut minor),
+                    (
+                        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                        &raw mut major,
+                    ),
+                    (
+                        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                        &raw mut minor,
+                    ),
                 ] {
-                    cuDeviceGetAttribute(number, attribute, device).result().ok()?;
+                    cuDeviceGetAttribute(number, attribute, device)
+                        .result()
+                        .ok()?;
                 }
             }
             Some(10 * major + minor)

@@ -95,7 +95,14 @@ impl Form {
     }
 
     fn all(&self) -> [i64; 5] {
-        [self.documents, self.length, self.heads, self.groups, self.size].map(|n| n as i64)
+        [
+            self.documents,
+            self.length,
+            self.heads,
+            self.groups,
+            self.size,
+        ]
+        .map(|n| n as i64)
     }
 
     /// Strides of queries, keys and values within `qkv`, or their gradients.
@@ -203,7 +210,9 @@ impl Form {
         let dots = inputs.dots(self, d_out)?;
         let scores = inputs.scaled_scores(self, None)?;
         let less = [scores, inputs.log_sums];
-        let scores = inputs.graph.pointwise(Mode::CUDNN_POINTWISE_SUB, &less, F32)?;
+        let scores = inputs
+            .graph
+            .pointwise(Mode::CUDNN_POINTWISE_SUB, &less, F32)?;
         let scores = inputs.padded(scores)?;
         let scores = inputs.banded(scores, self.band)?;
         let Inputs {
@@ -250,15 +259,26 @@ impl Form {
         let plain = graph.transposed(keys, BF16, Some(starts[1]))?;
         let d_queries = ([b, h, s, c], self.within());
         let sums = match self.ragged {
-            true => graph.given(uid::D_QUERY_SUMS, F32, d_queries.0, d_queries.1, Some(starts[0]))?,
+            true => graph.given(
+                uid::D_QUERY_SUMS,
+                F32,
+                d_queries.0,
+                d_queries.1,
+                Some(starts[0]),
+            )?,
             false => {
                 let dims = d_queries.0;
                 graph.given(uid::D_QUERY_SUMS, F32, dims, packed(dims), None)?
             }
         };
         graph.product([d_scores, plain, sums], by_queries)?;
-        let d_queries =
-            graph.given(uid::D_QUERIES, BF16, d_queries.0, d_queries.1, Some(starts[0]))?;
+        let d_queries = graph.given(
+            uid::D_QUERIES,
+            BF16,
+            d_queries.0,
+            d_queries.1,
+            Some(starts[0]),
+        )?;
         graph.pointwise_into(Mode::CUDNN_POINTWISE_IDENTITY, &[sums], None, d_queries)?;
         graph.plan(on)
     }
@@ -274,7 +294,10 @@ impl Form {
         let strides = self.within();
         let sum = graph.given(uid, BF16, [b, g, s, c], strides, Some(starts))?;
         if h == g {
-            return Ok(KeyGradient { each: sum, sum: None });
+            return Ok(KeyGradient {
+                each: sum,
+                sum: None,
+            });
         }
         let each = [b, h, s, c];
         let each = match self.ragged {
@@ -366,7 +389,8 @@ impl Inputs {
     fn kept(&mut self, scores: Tensor, which: Tensor) -> Result<Tensor, Refusal> {
         let lowest = self.graph.scalar(Scalar::F32(f32::NEG_INFINITY))?;
         let choice = [scores, lowest, which];
-        self.graph.pointwise(Mode::CUDNN_POINTWISE_BINARY_SELECT, &choice, F32)
+        self.graph
+            .pointwise(Mode::CUDNN_POINTWISE_BINARY_SELECT, &choice, F32)
     }
 
     /// Products of the rows of result and gradient, written for the rest of the pass to read.

@@ -162,9 +162,7 @@ pub(super) fn backward(
     let dtype = x.tensor().dtype;
     let dy = Matrix::new(&cast(dy.clone(), dtype));
     let mut dx = (wants == Wants::InputAndFactors).then(|| output(x.tensor(), [n, inputs], dtype));
-    let dense = |dx: &CubeTensor| {
-        Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx))
-    };
+    let dense = |dx: &CubeTensor| Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx));
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
     else {
         if let Some(dx) = &dx {

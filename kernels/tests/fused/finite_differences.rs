@@ -314,6 +314,7 @@ fn check_maps(
         };
         let threshold = 20_000;
         let extras = LinearExtras {
+            unread: false,
             residual: Some(residual),
             dropout: vec![
                 Some(Dropout {

@@ -175,7 +175,10 @@ pub fn backward_watched(
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let (graph, cost) = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => (*graph, Walk::BACKWARD),
-            Kept::Input(input) => (pass.graph_again(layer, *input), Walk::FORWARD + Walk::BACKWARD),
+            Kept::Input(input) => (
+                pass.graph_again(layer, *input),
+                Walk::FORWARD + Walk::BACKWARD,
+            ),
         };
         let Some(d_output) = d_input.take() else {
             break;

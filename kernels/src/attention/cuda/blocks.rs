@@ -78,12 +78,7 @@ impl Documents {
         self.list(like, key, || numbers(self, documents, units))
     }
 
-    fn list(
-        &self,
-        like: &CubeTensor,
-        key: ListKey,
-        made: impl FnOnce() -> Vec<u32>,
-    ) -> CubeTensor {
+    fn list(&self, like: &CubeTensor, key: ListKey, made: impl FnOnce() -> Vec<u32>) -> CubeTensor {
         let mut lists = self.lists.0.lock().expect("no list panics");
         let kept = |(of, list): &&(ListKey, CubeTensor)| *of == key && list.device == like.device;
         if let Some((_, list)) = lists.iter().find(kept) {

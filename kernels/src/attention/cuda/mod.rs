@@ -23,10 +23,10 @@ use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents, Q
 use crate::cube::launch::{
     argument, contiguous, element, has_cores_for, output, units, vector_size,
 };
-pub(super) use blocks::BlockLists;
-use blocks::Side;
 #[cfg(feature = "cuda")]
 use crate::cudnn;
+pub(super) use blocks::BlockLists;
+use blocks::Side;
 use cores::CoreTiles;
 #[cfg(feature = "cuda-source")]
 pub(crate) use texts::sources;
@@ -128,6 +128,10 @@ fn attention(
             log_sums,
         };
     }
+    assert!(
+        !matches!(causality, Causality::Sliding(_)),
+        "no kernel of ours has a window: what cuDNN does not take goes to the reference"
+    );
     let attention = Attention {
         out: output(&qkv, [n, h, c], qkv.dtype),
         log_sums: output(&qkv, [n, h], DType::F32),
