@@ -12,7 +12,7 @@ use super::*;
 use crate::adapter::{Adapter, ModuleScaling, PeftConfig, Scalings, TargetModules};
 use crate::families::{self, MISTRAL, QWEN2};
 use crate::gguf_writer::GgufWriter;
-use crate::weights::{FloatDtype, HostTensor};
+use crate::weights::{FloatDtype, HeadCounts, HostTensor};
 
 const HEADS: HeadCounts = HeadCounts {
     n_query: 2,
@@ -21,7 +21,7 @@ const HEADS: HeadCounts = HeadCounts {
 const LLAMA: GgufBase = GgufBase {
     architecture: GgufArchitecture {
         family: &families::LLAMA,
-        heads: Some(HEADS),
+        heads: HeadLayout::Halves(HEADS),
     },
     tied_head: true,
 };
