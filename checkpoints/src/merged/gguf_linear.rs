@@ -68,7 +68,8 @@ fn write_kinds(
             (1..=n_layers).map(|i| !i.is_multiple_of(each)).collect()
         }
     };
-    let is_each = |each: &usize| (1..=n_layers).all(|i| is_linear[i - 1] != i.is_multiple_of(*each));
+    let is_each =
+        |each: &usize| (1..=n_layers).all(|i| is_linear[i - 1] != i.is_multiple_of(*each));
     match (1..=n_layers + 1).find(is_each) {
         Some(each) => header.u32(&config.key(INTERVAL), each as u32),
         None => header.bools(&config.key(RECURRENT), &is_linear),

@@ -23,7 +23,15 @@ pub(crate) const DEFAULT_SECTIONS: [u32; 4] = [11, 11, 10, 0];
 /// Whether this key of the architecture's group is read here, or where tensors are.
 pub(super) fn is_read(name: &str) -> bool {
     let [_, kernel] = KERNEL;
-    [INTERVAL, RECURRENT, SECTIONS, kernel, INNER_SIZE, BLOCKS_AHEAD].contains(&name)
+    [
+        INTERVAL,
+        RECURRENT,
+        SECTIONS,
+        kernel,
+        INNER_SIZE,
+        BLOCKS_AHEAD,
+    ]
+    .contains(&name)
         || LINEAR_HEADS.iter().any(|(_, heads)| *heads == name)
 }
 
@@ -123,7 +131,9 @@ fn sections(
         *section = said.unsigned_abs();
     }
     let head_dim = config["head_dim"].as_u64().unwrap_or_default();
-    let turned = fields.metadata.unsigned(&fields.key("rope.dimension_count"))?;
+    let turned = fields
+        .metadata
+        .unsigned(&fields.key("rope.dimension_count"))?;
     if !turns_texts_alike(sections, turned.unwrap_or(head_dim), head_dim) {
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
@@ -193,7 +203,8 @@ mod tests {
     }
 
     fn whole(gguf: GgufWriter) -> GgufWriter {
-        gguf.u32("qwen35.block_count", 3).u32("qwen35.ssm.inner_size", 8)
+        gguf.u32("qwen35.block_count", 3)
+            .u32("qwen35.ssm.inner_size", 8)
     }
 
     fn config(more: impl FnOnce(GgufWriter) -> GgufWriter) -> Value {
@@ -234,7 +245,11 @@ mod tests {
         // The value heads of a key head side by side: those of 1 and 4, then those of 2 and 8.
         let expected = [1.0, 4.0, 2.0, 8.0].map(|rate: f64| rate.ln() as f32);
         assert_eq!(weights.read_f32(rates).unwrap().values, expected);
-        assert!(weights.shape("model.layers.2.self_attn.q_proj.weight").is_some());
+        assert!(
+            weights
+                .shape("model.layers.2.self_attn.q_proj.weight")
+                .is_some()
+        );
     }
 
     #[test]
@@ -283,9 +298,7 @@ mod tests {
                 "rope.dimension_sections = [1, 0, 1, 0]",
             ),
             (
-                |gguf| {
-                    whole(gguf).f32_tensor("blk.1.attn_gate.weight", &[12, 8])
-                },
+                |gguf| whole(gguf).f32_tensor("blk.1.attn_gate.weight", &[12, 8]),
                 "blk.1.attn_gate",
             ),
         ];

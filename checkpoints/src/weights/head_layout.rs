@@ -70,9 +70,7 @@ impl HeadLayout {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let number = |name: &str| {
             let key = key(name);
-            metadata
-                .require(&key, metadata.unsigned(&key)?)
-                .map(count)
+            metadata.require(&key, metadata.unsigned(&key)?).map(count)
         };
         match family.gguf.head_rows {
             HeadRows::AsIs => Ok(HeadLayout::AsIs),

@@ -53,7 +53,9 @@ impl StoredValue {
                     return Err(element);
                 }
                 let value = |stored: f32| (-f64::from(stored)).ln() as f32;
-                values.iter_mut().for_each(|stored| *stored = value(*stored));
+                values
+                    .iter_mut()
+                    .for_each(|stored| *stored = value(*stored));
             }
         }
         Ok(())
