@@ -32,7 +32,7 @@ pub(super) fn write_linear(
     for (field, name) in LINEAR_HEADS.into_iter().chain([(kernel_field, kernel)]) {
         header.u32(&config.key(name), config.size(field)?);
     }
-    let [(_, _), (values, _), (key_dim, _)] = LINEAR_HEADS;
+    let [_, (values, _), (key_dim, _)] = LINEAR_HEADS;
     let value_dim = config.size(VALUE_DIM)?;
     if value_dim != config.size(key_dim)? {
         return Err(config.refused_field(VALUE_DIM));

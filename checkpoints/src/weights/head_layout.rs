@@ -43,8 +43,8 @@ pub enum HeadLayout {
     Values(LinearHeads),
 }
 
-/// The fields of a `config.json` with the heads of linear attention, and their keys in GGUF; those of
-/// all values together, of which GGUF has the size of one value head.
+/// The heads of linear attention by their fields in a `config.json` and their keys in GGUF: how many of
+/// keys and of values, and the size of a key head.
 pub(crate) const LINEAR_HEADS: [(&str, &str); 3] = [
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
