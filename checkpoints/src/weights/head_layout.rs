@@ -242,7 +242,7 @@ impl LinearHeads {
         let values = self.n_value.checked_mul(width);
         let wanted = first.and_then(|first| values?.checked_add(first));
         let found = found.copied().unwrap_or(0);
-        let Some(first) = first.filter(|_| wanted == Some(found)) else {
+        let Some(first) = first.filter(|_| wanted == Some(found) && found > 0) else {
             let problem = format!(
                 "its {found} {what} do not divide into the heads of linear attention, {} of keys of \
                  size {} and {} of values of size {}",
