@@ -17,11 +17,7 @@ mod qwen3_5_text;
 mod seed_oss;
 mod smollm3;
 
-use std::path::Path;
-
 use serde_json::Value;
-
-use crate::error::CheckpointError;
 
 pub use bert::{BERT, EncoderFamily};
 pub use gemma3_text::GEMMA3_TEXT;

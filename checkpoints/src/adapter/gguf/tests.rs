@@ -115,7 +115,7 @@ fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
     let qwen2 = GgufBase {
         architecture: GgufArchitecture {
             family: &QWEN2,
-            heads: None,
+            heads: HeadLayout::AsIs,
         },
         tied_head: false,
     };
