@@ -66,14 +66,11 @@ pub(super) fn fields(
     let n_value = fields.unsigned(LINEAR_HEADS[1].1)?;
     let value_dim = inner.checked_div(n_value).unwrap_or(0);
     own.insert(VALUE_DIM.to_owned(), value_dim.into());
-    match types(fields, config, n_blocks)? {
-        Some(types) => {
-            own.insert("layer_types".to_owned(), types);
-        }
-        None => {
-            let interval = fields.metadata.unsigned(&fields.key(INTERVAL))?;
-            own.insert(INTERVAL.to_owned(), interval.into());
-        }
+    let interval = fields.metadata.unsigned(&fields.key(INTERVAL))?;
+    if let Some(types) = types(fields, config, n_blocks)? {
+        own.insert("layer_types".to_owned(), types);
+    } else if let Some(interval) = interval {
+        own.insert(INTERVAL.to_owned(), interval.into());
     }
     own.extend(sections(fields, config)?);
     Ok(own)
@@ -230,7 +227,7 @@ mod tests {
         ] {
             assert_eq!(said[field], value, "{field}");
         }
-        assert!(config(|gguf| gguf)["full_attention_interval"].is_null());
+        assert!(config(|gguf| gguf).get("full_attention_interval").is_none());
         let kinds = config(|gguf| gguf.i32s("qwen35.attention.recurrent_layers", &[1, 0, 0]));
         let listed = json!(["linear_attention", "full_attention", "full_attention"]);
         assert_eq!(kinds["layer_types"], listed);
