@@ -3,7 +3,7 @@
 
 llama.cpp multiplies quantised weights by activations that it quantises too. Tooltune and transformers dequantise the weights and
 multiply floating-point numbers. With the numbers of the file written out, all of them compute the same function. Vectors (norms)
-stay in f32, as llama.cpp's converter leaves them.
+and convolutions stay in f32, as llama.cpp's converter leaves them.
 """
 
 import argparse
@@ -28,7 +28,8 @@ def write_dequantised(source: Path, target: Path, dtype: str) -> None:
     writer.add_file_type(FILE_TYPES[dtype])
     for tensor in reader.tensors:
         values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
-        kind = TYPES[dtype] if values.ndim > 1 else TYPES["f32"]
+        is_f32 = values.ndim == 1 or "ssm_conv1d" in tensor.name
+        kind = TYPES["f32" if is_f32 else dtype]
         writer.add_tensor(tensor.name, gguf.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

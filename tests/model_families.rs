@@ -136,21 +136,14 @@ fn learns(workplace: &Workplace) {
     assert!(lines.any(|line| is_evaluated(&line)), "{metrics}");
 }
 
-/// Every export of the run but whole models in GGUF, read by the rules of its target. An adapter for
-/// llama.cpp is `refused` where it has no such architecture.
-fn is_exported(workplace: &Workplace, case: &Case, refused: Option<&str>) {
+/// Every export of the run but whole models in GGUF, read by the rules of its target.
+fn is_exported(workplace: &Workplace, case: &Case) {
     for (target, output, reader) in [
         ("peft", "peft", "peft-rules"),
         ("peft --neutral", "neutral", "vllm-rules"),
         ("gguf", "adapter.gguf", "gguf"),
         ("merged", "merged", "merged"),
     ] {
-        let refused = refused.filter(|_| output.ends_with(".gguf"));
-        if let Some(reason) = refused {
-            let export = format!("export run --checkpoint last --to {target} --output {output}");
-            is_refused(workplace, &export, reason);
-            continue;
-        }
         run(
             workplace,
             &format!("export run --checkpoint last --to {target} --output {output}"),
@@ -172,13 +165,6 @@ fn is_exported(workplace: &Workplace, case: &Case, refused: Option<&str>) {
         config("merged")["model_type"],
         config("model")["model_type"]
     );
-}
-
-/// That a command ends as one that cannot be, and says why.
-fn is_refused(workplace: &Workplace, command: &str, reason: &str) {
-    let answer = workplace.run(command.split(' '));
-    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
-    assert!(answer.stderr.contains(reason), "{}", answer.stderr);
 }
 
 /// The run as a whole model in GGUF, in every format and for Ollama, beside its merged folder; the family
@@ -311,19 +297,8 @@ fn check(case: &Case, field: Option<(&str, Value)>) {
     let workplace = Workplace::new();
     case.write(&workplace, "model").unwrap();
     learns(&workplace);
-    let config = ModelFiles::read_config(&workplace.path("model")).unwrap();
-    let refused = Family::of_config(&config).and_then(|family| family.gguf.refused);
-    is_exported(&workplace, case, refused);
-    let [read_as, whole, adapter] = match refused {
-        Some(reason) => {
-            for target in ["gguf --merged", "ollama"] {
-                let export = format!("export run --checkpoint last --to {target} --output whole");
-                is_refused(&workplace, &export, reason);
-            }
-            ["no"; 3].map(str::to_owned)
-        }
-        None => in_gguf(&workplace, case, field),
-    };
+    is_exported(&workplace, case);
+    let [read_as, whole, adapter] = in_gguf(&workplace, case, field);
     let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
     let row = format!("| `{model_type}` | yes | yes | {read_as} | yes | {whole} | {adapter} |");
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
@@ -386,8 +361,38 @@ goes_its_way!(
     }};
     gemma3_text;
     ministral3;
-    qwen3_5_text;
+    qwen3_5_text_even;
 );
+
+/// Heads of keys and values of two sizes, blocks in no fixed turn, and sections by which texts turn
+/// otherwise: llama.cpp loads the second alone.
+#[test]
+fn linear_attention_that_llama_cpp_does_not_have_is_refused_whole() {
+    let workplace = Workplace::new();
+    let case = |patch| Case {
+        shape: "qwen3_5_text_even",
+        patch,
+    };
+    let values = case(json!({"linear_value_head_dim": 6}));
+    values.write(&workplace, "values").unwrap();
+    refuses(&workplace, "values", "linear_value_head_dim");
+    let sections = json!({"rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+        "mrope_section": [4, 0, 0],
+    }});
+    case(sections).write(&workplace, "sections").unwrap();
+    refuses(&workplace, "sections", "mrope_section");
+    let kinds = ["full_attention", "full_attention", "linear_attention"];
+    let kinds = case(json!({"layer_types": kinds}));
+    kinds.write(&workplace, "kinds").unwrap();
+    run(
+        &workplace,
+        "export kinds --to gguf --merged --dtype f32 --output kinds.gguf",
+    );
+    let [ours, theirs] = ["kinds.gguf", "kinds"].map(|model| logits(&workplace, model));
+    let differs = share(&ours, &theirs);
+    assert!(differs <= 1e-6, "{differs}");
+}
 
 /// llama.cpp multiplies cosines and sines by a number of its own, in every family.
 #[test]

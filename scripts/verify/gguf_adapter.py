@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares an adapter in GGUF, read by the `gguf` package, with the same adapter as PEFT wrote it.
 
-Names come from gguf's own table (`get_tensor_name_map`), the order of rows from the formula of llama.cpp's converter, and the
+Names come from gguf's own table (`get_tensor_name_map`), the order of rows and columns from the formulas of llama.cpp's converter, and the
 scaling of every module from PEFT's rules and from `alpha / rank`, as llama.cpp computes it. Compared are metadata, names, shapes,
 formats, every A, and `scaling * B` of every module. Where no scaling had to be folded into B, both factors must be equal bit for
 bit. The base model is read for its architecture and numbers of heads alone.
@@ -19,7 +19,7 @@ from safetensors import safe_open
 
 PREFIX = "base_model.model."
 # Of model types that have another name in GGUF.
-IN_GGUF = {"mistral": "llama", "olmo3": "olmo2", "gemma3_text": "gemma3", "ministral3": "mistral3"}
+IN_GGUF = {"mistral": "llama", "olmo3": "olmo2", "gemma3_text": "gemma3", "ministral3": "mistral3", "qwen3_5_text": "qwen35"}
 ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 # Those whose models convert_hf_to_gguf.py converts by subclasses of LlamaModel, which permutes rows.
 PERMUTED = {"llama", "granite", "smollm3", "mistral3"}
@@ -27,6 +27,29 @@ PERMUTED = {"llama", "granite", "smollm3", "mistral3"}
 ROUNDING = {"F32": 2.0**-23, "F16": 2.0**-11 * 1.001, "BF16": 2.0**-8 * 1.001}
 # Below the normal numbers of f16 the error is absolute.
 F16_TINY = 2.0**-25
+
+
+# The heads of linear attention by their fields in config.json, and in GGUF, where the last is that of all value heads.
+LINEAR = {
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_value_head_dim": "ssm.inner_size",
+}
+
+
+def read_linear(path: Path) -> tuple:
+    """Of linear attention: (key heads, value heads, size of a key head, size of a value head); nothing where there is none."""
+    if path.suffix == ".gguf":
+        fields = gguf.GGUFReader(path).fields
+        arch = fields["general.architecture"].contents()
+        keys = [f"{arch}.{key}" for key in LINEAR.values()]
+        if keys[0] not in fields:
+            return ()
+        n_key, n_value, key_dim, values = (fields[key].contents() for key in keys)
+        return n_key, n_value, key_dim, values // n_value
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    return tuple(config[key] for key in LINEAR) if "linear_num_key_heads" in config else ()
 
 
 def read_base(path: Path) -> tuple:
@@ -68,6 +91,25 @@ def permuted(weights: numpy.ndarray, n_head: int) -> numpy.ndarray:
     return weights.reshape(n_head, 2, weights.shape[0] // n_head // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
 
 
+def by_turns(weights: numpy.ndarray, axis: int, first: int, n_key: int, width: int) -> numpy.ndarray:
+    """`_LinearAttentionVReorderBase._reorder_v_heads` of conversion/qwen.py: value heads behind `first` rows or columns, by turns."""
+    kept, values = numpy.split(weights, [first], axis)
+    shape = values.shape
+    heads = values.reshape(*shape[:axis], n_key, -1, width, *shape[axis + 1 :])
+    return numpy.concatenate([kept, heads.swapaxes(axis, axis + 1).reshape(shape)], axis)
+
+
+def ordered_linear(module: str, a: numpy.ndarray, b: numpy.ndarray, heads: tuple) -> tuple:
+    """A and B of a module of linear attention as the converter has them."""
+    n_key, _, key_dim, value_dim = heads
+    kind = module.rpartition(".linear_attn.")[2]
+    if kind == "out_proj":
+        return by_turns(a, 1, 0, n_key, value_dim), b
+    first = 2 * n_key * key_dim if kind == "in_proj_qkv" else 0
+    width = 1 if kind in ("in_proj_a", "in_proj_b") else value_dim
+    return a, by_turns(b, 0, first, n_key, width)
+
+
 def values_of(tensor) -> numpy.ndarray:
     kind = tensor.tensor_type
     shape = tuple(int(dim) for dim in reversed(tensor.shape))
@@ -84,6 +126,7 @@ def close(ours: numpy.ndarray, wanted: numpy.ndarray, rounding: float, tiny: flo
 def compare(peft: Path, adapter: Path, base: Path) -> list:
     """The differences found, as lines; prints what was compared."""
     arch, n_q, n_kv, n_layers = read_base(base)
+    linear = read_linear(base)
     config, modules = read_peft(peft)
     reader = gguf.GGUFReader(adapter)
     differences = []
@@ -122,6 +165,8 @@ def compare(peft: Path, adapter: Path, base: Path) -> list:
         rounding, tiny = ROUNDING[halves[0].tensor_type.name], F16_TINY if halves[0].tensor_type.name == "F16" else 0.0
         if gguf.MODEL_ARCH_NAMES[arch] in PERMUTED and module.endswith((".q_proj", ".k_proj")):
             b = permuted(b, n_q if module.endswith(".q_proj") else n_kv)
+        if ".linear_attn." in module:
+            a, b = ordered_linear(module, a, b, linear)
         ours_a, ours_b = (values_of(half) for half in halves)
         exact = halves[0].tensor_type.name == "F32"
         if not (numpy.array_equal(ours_a, a) if exact else close(ours_a, a, rounding, tiny)):

@@ -68,6 +68,7 @@ agrees!(
     gemma3_text,
     ministral3,
     qwen3_5_text,
+    qwen3_5_text_even,
 );
 
 fn cached(family: &str) {
@@ -114,6 +115,7 @@ in_gguf!(
     olmo3,
     gemma3_text,
     ministral3,
+    qwen3_5_text_even,
 );
 
 /// Logits of `model.gguf`, whose names and layout are llama.cpp's, and its config but for what GGUF says

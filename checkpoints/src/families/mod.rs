@@ -17,11 +17,7 @@ mod qwen3_5_text;
 mod seed_oss;
 mod smollm3;
 
-use std::path::Path;
-
 use serde_json::Value;
-
-use crate::error::CheckpointError;
 
 pub use bert::{BERT, EncoderFamily};
 pub use gemma3_text::GEMMA3_TEXT;
@@ -34,6 +30,7 @@ pub use phi3::PHI3;
 pub use qwen2::QWEN2;
 pub use qwen3::QWEN3;
 pub use qwen3_5_text::QWEN3_5_TEXT;
+pub(crate) use qwen3_5_text::{CONVOLUTION, LOG_RATES};
 pub use seed_oss::SEED_OSS;
 pub use smollm3::SMOLLM3;
 
@@ -228,13 +225,15 @@ pub struct GgufRules {
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
     pub in_block: &'static [ModuleName],
+    /// Parameters of block `N` whose whole names differ, not their modules' alone.
+    pub parameters: &'static [ModuleName],
     /// What llama.cpp's weights of norms are more than Hugging Face's.
     pub norm_offset: f32,
+    /// Norms of a block, in Hugging Face, that are the same in both.
+    pub norms_without_offset: &'static [&'static str],
     /// Numbers of the architecture's group that other families lack, with the field of `config.json` that
     /// says the same, also one of its `rope_scaling`; an absent one leaves the field out.
     pub numbers: &'static [(&'static str, &'static str)],
-    /// Why no GGUF file of the family is read or written, where that is so.
-    pub refused: Option<&'static str>,
 }
 
 /// What GGUF files of most families say, but for the architecture.
@@ -244,39 +243,40 @@ const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     biases: true,
     outer: &llama::OUTER,
     in_block: &llama::IN_BLOCK,
+    parameters: &[],
     norm_offset: 0.0,
+    norms_without_offset: &[],
     numbers: &[],
-    refused: None,
 };
 
 impl GgufRules {
-    /// Refuses what is in GGUF of a family whose files are not read or written; `path` is the place of
-    /// the model, or of the file, and `what` names it.
-    pub(crate) fn check(&self, path: &Path, what: &str) -> Result<(), CheckpointError> {
-        match self.refused {
-            None => Ok(()),
-            Some(reason) => Err(CheckpointError::Unsupported {
-                path: path.to_owned(),
-                feature: format!("{what} of architecture \"{}\": {reason}", self.architecture),
-                fix: "take the model's folder of safetensors, and export to peft or merged",
-            }),
-        }
-    }
-
     /// Whether llama.cpp adds a bias to what this module computes.
     pub(crate) fn has_bias(&self, module: &str) -> bool {
         let of_attention = ["q_proj", "k_proj", "v_proj", "qkv_proj"];
         self.biases || of_attention.iter().any(|name| module.ends_with(name))
     }
+
+    /// What llama.cpp's weights of the tensor with this Hugging Face name are more than Hugging Face's.
+    pub(crate) fn excess(&self, tensor: &str) -> f32 {
+        let is_equal = |norm: &&str| tensor.ends_with(&format!("{norm}.weight"));
+        match tensor.ends_with("norm.weight") && !self.norms_without_offset.iter().any(is_equal) {
+            true => self.norm_offset,
+            false => 0.0,
+        }
+    }
 }
 
-/// How llama.cpp orders the rows of each head in query and key projections.
+/// How llama.cpp orders what belongs to heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadRows {
     /// As Hugging Face does.
     AsIs,
-    /// Rows of a head's two halves alternate, because the architecture's rotation turns neighbours.
+    /// Rows of the two halves of each head of queries and keys alternate, because the architecture's
+    /// rotation turns neighbours.
     HalvesInterleaved,
+    /// Value heads of linear attention that share a key head do not stand side by side: the first of
+    /// each key head come first, then the second ones.
+    ValuesByTurns,
 }
 
 /// One module under both names, without the last part of its tensors (`weight` or `bias`).
@@ -321,11 +321,16 @@ impl Family {
     }
 
     fn renamed(&self, tensor: &str) -> Option<String> {
-        let (module, kind) = tensor.rsplit_once('.')?;
         let lookup = |names: &[ModuleName], module: &str| {
             let name = names.iter().find(|name| name.gguf == module);
             name.map(|name| name.hugging_face)
         };
+        if let Some((layer, name)) = tensor.strip_prefix("blk.").and_then(numbered)
+            && let Some(name) = lookup(self.gguf.parameters, name)
+        {
+            return Some(format!("model.layers.{layer}.{name}"));
+        }
+        let (module, kind) = tensor.rsplit_once('.')?;
         let Some(in_block) = module.strip_prefix("blk.") else {
             return Some(format!("{}.{kind}", lookup(self.gguf.outer, module)?));
         };
@@ -349,13 +354,27 @@ impl Family {
             lookup(self.gguf.in_block, module)?
         ))
     }
+
+    /// The GGUF name of a Hugging Face tensor, such as `blk.0.attn_q.weight`; `None` if it has none.
+    pub(crate) fn gguf_tensor(&self, tensor: &str) -> Option<String> {
+        if let Some((layer, name)) = tensor.strip_prefix("model.layers.").and_then(numbered) {
+            let mut names = self.gguf.parameters.iter();
+            if let Some(name) = names.find(|known| known.hugging_face == name) {
+                return Some(format!("blk.{layer}.{}", name.gguf));
+            }
+        }
+        let (module, kind) = tensor.rsplit_once('.')?;
+        Some(format!("{}.{kind}", self.gguf_module(module)?))
+    }
 }
 
-/// Whether a module has a name in GGUF in any family.
+/// Whether a module that an adapter is of has a name in GGUF in any family; a convolution is no linear
+/// layer there.
 pub(crate) fn is_in_gguf(module: &str) -> bool {
-    FAMILIES
-        .iter()
-        .any(|family| family.gguf_module(module).is_some())
+    FAMILIES.iter().any(|family| {
+        let gguf = family.gguf_module(module);
+        gguf.is_some_and(|gguf| !gguf.ends_with(CONVOLUTION))
+    })
 }
 
 /// The number of a block, and the module in it.
@@ -387,6 +406,12 @@ mod tests {
                     .as_deref(),
                 Some("blk.3.ffn_down")
             );
+            for name in family.gguf.parameters {
+                let tensor = format!("model.layers.17.{}", name.hugging_face);
+                let gguf = family.gguf_tensor(&tensor).unwrap();
+                assert_eq!(gguf, format!("blk.17.{}", name.gguf));
+                assert_eq!(family.hugging_face_tensor(&gguf), tensor);
+            }
             for unknown in [
                 "model.layers.x.mlp.up_proj",
                 "model.layers.3.mlp",

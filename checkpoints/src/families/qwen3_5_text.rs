@@ -10,8 +10,8 @@ use super::{
 ///
 /// # Source
 ///
-/// `configuration_qwen3_5.py` of transformers 5.23; ggml-org/llama.cpp, `llama-arch.cpp` and
-/// `convert_hf_to_gguf.py`.
+/// `configuration_qwen3_5.py` of transformers 5.23; ggml-org/llama.cpp, `llama-arch.cpp`,
+/// `models/qwen35.cpp` and `conversion/qwen.py`.
 pub const QWEN3_5_TEXT: Family = Family {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
@@ -38,22 +38,21 @@ pub const QWEN3_5_TEXT: Family = Family {
     auto_tokenizer: AutoTokenizer::Always("Qwen3_5Tokenizer"),
     gguf: GgufRules {
         architecture: "qwen35",
-        head_rows: HeadRows::AsIs,
+        head_rows: HeadRows::ValuesByTurns,
         biases: false,
         in_block: &IN_BLOCK,
+        parameters: &PARAMETERS,
         norm_offset: 1.0,
-        refused: Some(
-            "llama.cpp orders the value heads of linear attention, which share keys, otherwise, and \
-             stores -exp(A_log); neither is done here",
-        ),
+        norms_without_offset: &["linear_attn.norm"],
         ..GGUF_LIKE_LLAMA
     },
 };
 
-/// Modules of a block of full attention; those of linear attention are neither read nor written.
-const IN_BLOCK: [ModuleName; 11] = {
+/// Modules of a block of full attention, and of one of linear attention.
+const IN_BLOCK: [ModuleName; 18] = {
     let [a, b, c, d, e, _, g, h, i] = llama::IN_BLOCK;
     let after_attention = ModuleName::new("post_attention_norm", "post_attention_layernorm");
+    let [j, k, l, m, n, o, p] = LINEAR_ATTENTION;
     [
         a,
         b,
@@ -66,5 +65,35 @@ const IN_BLOCK: [ModuleName; 11] = {
         i,
         QUERY_NORM,
         KEY_NORM,
+        j,
+        k,
+        l,
+        m,
+        n,
+        o,
+        p,
     ]
 };
+
+/// Modules of linear attention, which llama.cpp names after state-space models.
+const LINEAR_ATTENTION: [ModuleName; 7] = [
+    ModuleName::new("attn_qkv", "linear_attn.in_proj_qkv"),
+    ModuleName::new("attn_gate", "linear_attn.in_proj_z"),
+    ModuleName::new("ssm_beta", "linear_attn.in_proj_b"),
+    ModuleName::new("ssm_alpha", "linear_attn.in_proj_a"),
+    ModuleName::new(CONVOLUTION, "linear_attn.conv1d"),
+    ModuleName::new("ssm_norm", "linear_attn.norm"),
+    ModuleName::new("ssm_out", "linear_attn.out_proj"),
+];
+
+/// The convolution of linear attention in GGUF: no linear layer, a matrix there, and always in f32.
+pub(crate) const CONVOLUTION: &str = "ssm_conv1d";
+
+/// The logarithms of rates, of which GGUF holds the rates, below 0.
+pub(crate) const LOG_RATES: &str = "linear_attn.A_log";
+
+/// Parameters of linear attention that are no module's weight or bias.
+const PARAMETERS: [ModuleName; 2] = [
+    ModuleName::new("ssm_a", LOG_RATES),
+    ModuleName::new("ssm_dt.bias", "linear_attn.dt_bias"),
+];

@@ -15,7 +15,8 @@ use crate::error::CheckpointError;
 use crate::model_files::{GgufVocabulary, ModelFiles};
 use crate::weights::gguf::{ARCHITECTURE, GgufFile};
 use crate::weights::gguf_write::{GgufHeader, padding};
-use crate::weights::{GgufDtype, HostTensor, NewGgufTensor, Weights};
+use crate::weights::stored_value::{StoredValue, gguf_shape};
+use crate::weights::{GgufDtype, HeadOrder, HostTensor, NewGgufTensor, Weights};
 
 /// What can be chosen of a merged GGUF model.
 #[derive(Debug, Clone, Copy)]
@@ -171,17 +172,18 @@ impl Model<'_> {
             (None, None) => self.ordered(path, &planned.name)?,
         };
         if let Some((pair, scaling)) = self.by_weight.get(&planned.name) {
+            let [n_out, n_in] = [pair.b.shape[0], pair.a.shape[1]];
             let architecture = self.base.architecture;
-            let order = architecture.row_order(path, pair.module, &pair.b.shape)?;
-            let b = HostTensor {
-                shape: pair.b.shape.clone(),
-                values: order.apply(pair.b.values.clone(), &pair.b.shape),
+            let order = architecture.order(path, pair.module, &[n_out, n_in])?;
+            let ordered = |order: HeadOrder, tensor: &HostTensor| HostTensor {
+                shape: tensor.shape.clone(),
+                values: order.apply(tensor.values.clone(), &tensor.shape),
             };
-            let magnitudes = pair.magnitudes.map(|magnitudes| HostTensor {
-                shape: magnitudes.shape.clone(),
-                values: order.apply(magnitudes.values.clone(), &magnitudes.shape),
-            });
+            let a = ordered(order.of_columns(), pair.a);
+            let b = ordered(order.of_rows(), pair.b);
+            let magnitudes = pair.magnitudes.map(|m| ordered(order.of_rows(), m));
             let pair = Pair {
+                a: &a,
                 b: &b,
                 magnitudes: magnitudes.as_ref(),
                 ..*pair
@@ -191,18 +193,15 @@ impl Model<'_> {
         Ok(tensor)
     }
 
-    /// A tensor of a Hugging Face folder, reordered, and a norm with what llama.cpp's is more.
+    /// A tensor of a Hugging Face folder, with order, values and dimensions as llama.cpp has them.
     fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
         let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
-        let module = name.rsplit_once('.').map_or(name, |(module, _)| module);
-        if module.ends_with("norm") {
-            let offset = self.base.architecture.family().gguf.norm_offset;
-            values.iter_mut().for_each(|value| *value += offset);
-        }
-        let order = self.base.architecture.row_order(path, module, &shape)?;
+        let architecture = self.base.architecture;
+        StoredValue::of(architecture.family(), name).apply(&mut values);
+        let order = architecture.order_of_tensor(path, name, &shape)?;
         Ok(HostTensor {
             values: order.apply(values, &shape),
-            shape,
+            shape: gguf_shape(name, &shape),
         })
     }
 }
@@ -306,15 +305,15 @@ fn renamed(
             continue;
         }
         let has_place = kind != "bias" || family.gguf.has_bias(module);
-        match family.gguf_module(module).filter(|_| has_place) {
-            Some(gguf) => tensors.push(Planned {
-                new: options.dtype.tensor(
-                    &format!("{gguf}.{kind}"),
-                    weights.shape(name).unwrap_or_default(),
-                ),
-                name: name.to_owned(),
-                values: None,
-            }),
+        match family.gguf_tensor(name).filter(|_| has_place) {
+            Some(gguf) => {
+                let shape = weights.shape(name).unwrap_or_default();
+                tensors.push(Planned {
+                    new: options.dtype.tensor(&gguf, &gguf_shape(name, shape)),
+                    name: name.to_owned(),
+                    values: None,
+                });
+            }
             None => unnamed.push(name.to_owned()),
         }
     }

@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::gguf_layers::write_layers;
+use super::gguf_linear::write_linear;
 use crate::error::CheckpointError;
 use crate::families::{Family, Multipliers};
 use crate::model_files::llama3_divisors;
@@ -32,9 +33,10 @@ pub(super) struct Config<'a> {
 impl Config<'_> {
     /// Writes all fields; the tensors that say the others.
     pub(super) fn write(&self, header: &mut GgufHeader) -> Result<Beside, CheckpointError> {
-        let head_dim = self.write_sizes(header)?;
+        let [turned, head_dim] = self.write_sizes(header)?;
         self.write_multipliers(header, head_dim)?;
         write_layers(self, header)?;
+        write_linear(self, header, [turned, head_dim])?;
         self.write_rotation(header, head_dim)
     }
 
@@ -77,8 +79,8 @@ impl Config<'_> {
         }
     }
 
-    /// Writes sizes and norm; the size of a head.
-    fn write_sizes(&self, header: &mut GgufHeader) -> Result<u32, CheckpointError> {
+    /// Writes sizes and norm; how much of a head is turned, and its size.
+    fn write_sizes(&self, header: &mut GgufHeader) -> Result<[u32; 2], CheckpointError> {
         let rules = &self.family.config;
         let hidden = self.size("hidden_size")?;
         let n_heads = self.size("num_attention_heads")?;
@@ -86,9 +88,12 @@ impl Config<'_> {
         let n_key_value = self.size_or(key_values, rules.absent_key_value_heads, n_heads)?;
         let head_dim = hidden / n_heads.max(1);
         let head_dim = self.size_or("head_dim", rules.absent_head_dim, head_dim)?;
-        let turned = match self.fields["partial_rotary_factor"].as_f64() {
-            Some(share) if rules.rotary.partial.is_some() => (f64::from(head_dim) * share) as u32,
-            _ => head_dim,
+        let turned = match rules.rotary.partial {
+            Some(absent) => {
+                let share = self.fields["partial_rotary_factor"].as_f64();
+                (f64::from(head_dim) * share.unwrap_or(absent)) as u32
+            }
+            None => head_dim,
         };
         for (name, value) in [
             ("block_count", self.size("num_hidden_layers")?),
@@ -106,7 +111,7 @@ impl Config<'_> {
         }
         let epsilon = self.number("rms_norm_eps")? as f32;
         header.f32(&self.key("attention.layer_norm_rms_epsilon"), epsilon);
-        Ok(head_dim)
+        Ok([turned, head_dim])
     }
 
     /// Writes what the family multiplies numbers with, as far as llama.cpp does not know it by heart.

@@ -10,6 +10,7 @@ mod delta;
 mod gguf;
 mod gguf_config;
 mod gguf_layers;
+mod gguf_linear;
 
 pub use companions::tokenizer_files;
 pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged_gguf, save_ollama};

@@ -458,6 +458,7 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
         "olmo3",
         "gemma3_text",
         "ministral3",
+        "qwen3_5_text_even",
     ] {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("model");

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Map;
 
+use super::hugging_face::left_out;
 use super::tokenizer_files::TokenizerFiles;
 use super::{GgufVocabulary, ModelFiles, SpecialTokens, TokenizerSource, gguf_config};
 use crate::error::CheckpointError;
@@ -28,6 +29,7 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         }
         _ => Vec::new(),
     };
+    let weights = Weights::from_gguf(gguf)?;
     Ok(ModelFiles {
         config,
         tokenizer,
@@ -37,8 +39,8 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         added_tokens,
         eos_token_ids,
         choices: Vec::new(),
-        remarks: Vec::new(),
-        weights: Weights::from_gguf(gguf)?,
+        remarks: left_out(path, &weights).into_iter().collect(),
+        weights,
     })
 }
 

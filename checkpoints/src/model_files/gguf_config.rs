@@ -5,9 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{gguf_keys, gguf_rope};
+use super::{gguf_keys, gguf_linear, gguf_rope};
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA, LayerRules, MISTRAL, Multipliers};
+use crate::weights::BlocksAhead;
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
 /// Blocks beyond these are refused by whoever reads the config.
@@ -55,11 +56,12 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let theta = rope_theta.as_f64().unwrap_or_default();
     let vocab_size = vocab_size(gguf)?;
     let eps = "attention.layer_norm_rms_epsilon";
+    let n_blocks = fields.unsigned("block_count")?;
     let mut config = json!({
         "model_type": family.model_type,
         "hidden_size": hidden_size,
         "intermediate_size": fields.unsigned("feed_forward_length")?,
-        "num_hidden_layers": fields.unsigned("block_count")?,
+        "num_hidden_layers": BlocksAhead::from_metadata(metadata, family)?.own(n_blocks),
         "num_attention_heads": n_heads,
         "num_key_value_heads": n_key_value.unwrap_or(n_heads),
         "head_dim": head_dim,
@@ -79,7 +81,10 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         config["model_type"] = MISTRAL.model_type.into();
         config["sliding_window"] = Value::Null;
     }
-    let own = own_fields(&fields, family, &config)?;
+    let mut own = own_fields(&fields, family, &config)?;
+    if let LayerRules::LinearButEach(_) = family.config.layers {
+        own.extend(gguf_linear::fields(&fields, &config, n_blocks)?);
+    }
     config
         .as_object_mut()
         .into_iter()
@@ -228,7 +233,6 @@ fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
         feature: format!("{ARCHITECTURE} \"{name}\""),
         fix: "choose a GGUF model of a family that docs/models.md lists",
     })?;
-    family.gguf.check(metadata.path(), "a model")?;
     Ok(family)
 }
 
@@ -243,7 +247,7 @@ impl Fields<'_> {
         format!("{}.{name}", self.architecture)
     }
 
-    fn unsigned(&self, name: &str) -> Result<u64, CheckpointError> {
+    pub(super) fn unsigned(&self, name: &str) -> Result<u64, CheckpointError> {
         let key = self.key(name);
         self.metadata.require(&key, self.metadata.unsigned(&key)?)
     }

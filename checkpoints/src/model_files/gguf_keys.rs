@@ -6,6 +6,7 @@
 //! Source: ggml-org/llama.cpp, `llama-arch.cpp`, `LLM_KV_NAMES`, and `llama-model.cpp`,
 //! `load_hparams`.
 
+use super::gguf_linear;
 use crate::error::CheckpointError;
 use crate::families::{Family, LayerRules};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -75,7 +76,9 @@ pub(super) fn refuse_unknown(
     let is_own = |name: &str| {
         let window = name == WINDOW && family.config.layers != LayerRules::Full;
         let pattern = name == PATTERN && matches!(family.config.layers, LayerRules::AllButEach(_));
-        window || pattern || family.gguf.numbers.iter().any(|(own, _)| *own == name)
+        let is_linear = matches!(family.config.layers, LayerRules::LinearButEach(_));
+        let linear = is_linear && gguf_linear::is_read(name);
+        window || pattern || linear || family.gguf.numbers.iter().any(|(own, _)| *own == name)
     };
     for (key, value) in metadata.entries() {
         let Some(name) = key.strip_prefix(&prefix) else {

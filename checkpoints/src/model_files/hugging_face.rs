@@ -57,8 +57,8 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     })
 }
 
-/// What is said of tensors that are not the language model's.
-fn left_out(config_path: &Path, weights: &Weights) -> Option<String> {
+/// What is said of tensors that are not the language model's, which the file at `path` describes.
+pub(super) fn left_out(path: &Path, weights: &Weights) -> Option<String> {
     let counts = [
         (weights.n_of_pictures(), "that see pictures"),
         (
@@ -73,7 +73,7 @@ fn left_out(config_path: &Path, weights: &Weights) -> Option<String> {
     (!counts.is_empty()).then(|| {
         format!(
             "{}: the language model alone is read; {} are left out",
-            config_path.display(),
+            path.display(),
             counts.join(" and ")
         )
     })

@@ -9,6 +9,7 @@ mod few_values;
 mod gguf;
 mod gguf_config;
 mod gguf_keys;
+pub(crate) mod gguf_linear;
 mod gguf_rope;
 mod hugging_face;
 mod rope;

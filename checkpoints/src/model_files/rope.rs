@@ -16,6 +16,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::gguf_linear::MROPE_SECTION;
 use crate::error::CheckpointError;
 use crate::families::{DEFAULT_ROPE_THETA, Family};
 
@@ -49,6 +50,11 @@ pub(super) fn normalise(
     let mut new = table(path, config, NEW)?;
     for (key, table) in [(OLD, &mut old), (NEW, &mut new)] {
         partial(path, config, key, table)?;
+        // Which coordinate of a place in a picture turns what: no scaling of texts.
+        let sections = table.as_mut().and_then(|table| table.remove(MROPE_SECTION));
+        if let Some(sections) = sections {
+            config.insert(MROPE_SECTION.to_owned(), sections);
+        }
     }
     let theta = theta(path, config, [&mut old, &mut new])?;
     if let Some(theta) = theta {

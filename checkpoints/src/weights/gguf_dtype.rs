@@ -10,6 +10,7 @@ use super::float::{NewTensor, check_values, write_values};
 use super::{CHUNK_BYTES, FloatDtype, HostTensor};
 use crate::atomic::NewFile;
 use crate::error::CheckpointError;
+use crate::families::CONVOLUTION;
 
 /// Values of a block of Q8_0, and its bytes: a scale in f16, and eight bits a value.
 const BLOCK: (usize, usize) = (32, 34);
@@ -46,13 +47,15 @@ impl GgufDtype {
         }
     }
 
-    /// How a tensor of this name and these dimensions is written: vectors in f32, and rows that do
-    /// not divide into blocks in f16, as llama.cpp's converter does it.
+    /// How a tensor of this GGUF name and these dimensions is written: vectors and convolutions in f32,
+    /// and rows that do not divide into blocks in f16, as llama.cpp's converter does it.
     pub(crate) fn tensor(self, name: &str, shape: &[usize]) -> NewGgufTensor {
         let row_len = shape.last().copied().unwrap_or(0);
-        let is_q8_0 = self == Self::Q8_0 && shape.len() > 1 && row_len.is_multiple_of(BLOCK.0);
+        let module = name.rsplit_once('.').map_or(name, |(module, _)| module);
+        let is_f32 = shape.len() <= 1 || module.ends_with(CONVOLUTION);
+        let is_q8_0 = self == Self::Q8_0 && !is_f32 && row_len.is_multiple_of(BLOCK.0);
         let dtype = match self {
-            _ if shape.len() <= 1 || is_q8_0 => FloatDtype::F32,
+            _ if is_f32 || is_q8_0 => FloatDtype::F32,
             Self::Float(dtype) => dtype,
             Self::Q8_0 => FloatDtype::F16,
         };

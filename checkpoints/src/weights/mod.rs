@@ -6,17 +6,19 @@
 //! under us into a signal instead of an error. Names are Hugging Face's for every format.
 
 mod blocks;
+mod blocks_ahead;
 mod encoding;
 mod float;
 pub(crate) mod gguf;
 mod gguf_dtype;
 mod gguf_metadata;
 pub(crate) mod gguf_write;
-mod head_counts;
+mod head_layout;
+mod head_order;
 mod open;
-mod row_order;
 mod safetensors_header;
 mod source;
+pub(crate) mod stored_value;
 mod write;
 
 use std::collections::BTreeMap;
@@ -24,15 +26,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CheckpointError, TensorDifferences};
+pub(crate) use blocks_ahead::{BLOCKS_AHEAD, BlocksAhead};
 use encoding::{Encoding, Format};
 pub use float::FloatDtype;
 pub(crate) use float::{NewTensor, write_values};
 pub use gguf_dtype::GgufDtype;
 pub(crate) use gguf_dtype::NewGgufTensor;
-pub use head_counts::HeadCounts;
+pub use head_layout::{HeadCounts, HeadLayout, LinearHeads};
+pub(crate) use head_layout::{INNER_SIZE, LINEAR_HEADS, VALUE_DIM};
+pub(crate) use head_order::HeadOrder;
 pub(crate) use open::{INDEX, SINGLE, only_weight_file};
-pub(crate) use row_order::RowOrder;
 pub(crate) use source::SourceFile;
+use stored_value::StoredValue;
 pub(crate) use write::write_safetensors;
 pub use write::{write_tensors, write_tensors_as};
 
@@ -93,9 +98,9 @@ struct StoredTensor {
     offset: u64,
     shape: Vec<usize>,
     encoding: Encoding,
-    row_order: RowOrder,
-    /// Subtracted from each value.
-    excess: f32,
+    order: HeadOrder,
+    /// What the file holds in the place of each value.
+    values: StoredValue,
 }
 
 /// The tensors of a model on disk, by Hugging Face name.
@@ -164,17 +169,23 @@ impl Weights {
     ///
     /// - there is no tensor of this name
     /// - it is stored as integers, booleans or another format without a conversion here
+    /// - it holds rates that are not below 0
     /// - the file cannot be read, or became shorter since it was opened
     pub fn read_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
         let tensor = self.stored(name)?;
         let source = &self.files[tensor.file_idx];
         let format = self.format(name, tensor)?;
         let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
-        if tensor.excess != 0.0 {
-            values.iter_mut().for_each(|value| *value -= tensor.excess);
+        if let Err(element) = tensor.values.undo(&mut values) {
+            let problem = format!(
+                "it holds {} at element {element}, and rates are stored below 0; convert the model again",
+                values[element]
+            );
+            let at = format!("tensor {name}");
+            return Err(CheckpointError::malformed(source.path(), at, problem));
         }
         Ok(HostTensor {
-            values: tensor.row_order.undo(values, &tensor.shape),
+            values: tensor.order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),
         })
     }

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::blocks_ahead::BlocksAhead;
 use super::encoding::Encoding;
 use super::gguf::{ARCHITECTURE, GgufFile, ROPE_TENSORS};
-use super::head_counts::HeadCounts;
+use super::head_layout::HeadLayout;
 use super::source::SourceFile;
-use super::{RowOrder, StoredTensor, Weights, safetensors_header};
+use super::stored_value::{StoredValue, hugging_face_shape};
+use super::{StoredTensor, Weights, safetensors_header};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA};
@@ -68,34 +70,32 @@ impl Weights {
         let family = metadata
             .text(ARCHITECTURE)?
             .and_then(Family::of_architecture);
-        let heads = match family {
-            Some(family) => HeadCounts::from_metadata(&metadata, family)?,
-            None => None,
+        let (heads, ahead) = match family {
+            Some(family) => (
+                HeadLayout::from_metadata(&metadata, family)?,
+                BlocksAhead::from_metadata(&metadata, family)?,
+            ),
+            None => (HeadLayout::AsIs, BlocksAhead::default()),
         };
         // A model of no family is refused by its config; its tensors keep the most usual names.
         let family = family.unwrap_or(&LLAMA);
-        let mut by_name = BTreeMap::new();
+        let (mut by_name, mut n_ahead) = (BTreeMap::new(), 0);
         for tensor in tensors {
             if ROPE_TENSORS.contains(&tensor.name.as_str()) {
                 continue;
             }
+            if ahead.has(&tensor.name) {
+                n_ahead += 1;
+                continue;
+            }
             let name = family.hugging_face_tensor(&tensor.name);
-            let is_norm = tensor.name.ends_with("_norm.weight");
-            let row_order = match heads {
-                Some(heads) => heads.order(source.path(), &name, &tensor.shape)?,
-                None => RowOrder::AsIs,
-            };
             let stored = StoredTensor {
                 file_idx: 0,
                 offset: tensor.offset,
-                shape: tensor.shape,
                 encoding: Encoding::Read(tensor.format),
-                row_order,
-                excess: if is_norm {
-                    family.gguf.norm_offset
-                } else {
-                    0.0
-                },
+                order: heads.order(source.path(), &name, &tensor.shape)?,
+                values: StoredValue::of(family, &name),
+                shape: hugging_face_shape(&name, tensor.shape),
             };
             if by_name.insert(name, stored).is_some() {
                 let at = format!("tensor {}", tensor.name);
@@ -108,7 +108,7 @@ impl Weights {
             files: vec![source],
             tensors: by_name,
             n_of_pictures: 0,
-            n_ahead: 0,
+            n_ahead,
         })
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::encoding::{Encoding, Format};
 use super::source::SourceFile;
-use super::{RowOrder, StoredTensor};
+use super::{HeadOrder, StoredTensor, StoredValue};
 use crate::budgets::{SAFETENSORS_HEADER_BYTES, TENSOR_DIMENSIONS, TENSORS};
 use crate::error::CheckpointError;
 
@@ -249,8 +249,8 @@ fn stored_tensor(
         offset: data_start + begin,
         shape: shape.collect::<Result<_, _>>()?,
         encoding,
-        row_order: RowOrder::AsIs,
-        excess: 0.0,
+        order: HeadOrder::AsIs,
+        values: StoredValue::AsIs,
     })
 }
 

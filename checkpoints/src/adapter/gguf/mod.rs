@@ -2,8 +2,8 @@
 //!
 //! Metadata: `general.type` "adapter", `general.architecture` that of the base, `adapter.type`
 //! "lora", `adapter.lora.alpha`. Tensors: `blk.N.attn_q.weight.lora_a` `[rank, in]` and `….lora_b`
-//! `[out, rank]`, as in PEFT's files, except that B of query and key projections has its rows in
-//! the order that llama.cpp's llama architecture keeps them in.
+//! `[out, rank]`, as in PEFT's files, except that rows of B and columns of A are in the order in which
+//! llama.cpp keeps those of the projection.
 //! Source: ggml-org/llama.cpp, `src/llama-adapter.cpp` and `convert_lora_to_gguf.py`.
 
 mod read;
@@ -17,8 +17,8 @@ pub use read::{GgufAdapter, read_gguf_adapter};
 pub use write::write_gguf_adapter;
 
 use crate::error::CheckpointError;
-use crate::families::{Family, HeadRows};
-use crate::weights::{HeadCounts, RowOrder};
+use crate::families::{CONVOLUTION, Family};
+use crate::weights::{HeadLayout, HeadOrder};
 
 const TYPE: (&str, &str) = ("general.type", "adapter");
 const ADAPTER_TYPE: (&str, &str) = ("adapter.type", "lora");
@@ -37,8 +37,8 @@ pub struct GgufBase {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GgufArchitecture {
     family: &'static Family,
-    /// Where rows of query and key projections are reordered by heads.
-    heads: Option<HeadCounts>,
+    /// What is reordered by heads.
+    heads: HeadLayout,
 }
 
 impl GgufArchitecture {
@@ -52,18 +52,32 @@ impl GgufArchitecture {
         self.family
     }
 
-    /// How the rows of the weight of `module` are ordered, and with them those of its B factor.
-    pub(crate) fn row_order(
+    /// How the weight of `module`, `[out, in]`, is ordered: B has the order of its rows, A that of its
+    /// columns. `path` is the file concerned, for the message.
+    pub(crate) fn order(
         self,
         path: &Path,
         module: &str,
         shape: &[usize],
-    ) -> Result<RowOrder, CheckpointError> {
-        match self.heads {
-            Some(heads) => heads.order(path, &format!("{module}.weight"), shape),
-            None => Ok(RowOrder::AsIs),
-        }
+    ) -> Result<HeadOrder, CheckpointError> {
+        self.order_of_tensor(path, &format!("{module}.weight"), shape)
     }
+
+    /// How the tensor with this Hugging Face name and these dimensions is ordered.
+    pub(crate) fn order_of_tensor(
+        self,
+        path: &Path,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<HeadOrder, CheckpointError> {
+        self.heads.order(path, name, shape)
+    }
+}
+
+/// Whether the module of this GGUF name is a linear layer, which a file can adapt.
+fn is_linear(gguf: &str) -> bool {
+    gguf == "output"
+        || gguf.starts_with("blk.") && !gguf.ends_with("_norm") && !gguf.ends_with(CONVOLUTION)
 }
 
 impl GgufBase {
@@ -72,7 +86,7 @@ impl GgufBase {
     ///
     /// # Errors
     ///
-    /// A model type of no [`Family`], or of one that is not written in GGUF, or no numbers of heads.
+    /// A model type of no [`Family`], or numbers of heads that are absent or do not fit each other.
     pub fn from_config(path: &Path, config: &Value) -> Result<GgufBase, CheckpointError> {
         let Some(family) = Family::of_config(config) else {
             let other = config["model_type"].as_str().unwrap_or_default();
@@ -82,32 +96,12 @@ impl GgufBase {
                 fix: "export it as PEFT and convert it with llama.cpp",
             });
         };
-        family.gguf.check(path, "an adapter or a model in GGUF")?;
-        let heads = match family.gguf.head_rows {
-            HeadRows::AsIs => None,
-            HeadRows::HalvesInterleaved => Some(heads(path, config)?),
-        };
+        let heads = HeadLayout::from_config(path, config, family)?;
         Ok(GgufBase {
             architecture: GgufArchitecture { family, heads },
             tied_head: config["tie_word_embeddings"].as_bool().unwrap_or(false),
         })
     }
-}
-
-fn heads(path: &Path, config: &Value) -> Result<HeadCounts, CheckpointError> {
-    let count = |key: &str| match &config[key] {
-        Value::Null => Ok(None),
-        value => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
-            Some(n) if n > 0 => Ok(Some(n)),
-            _ => Err(CheckpointError::field(path, key, "must be at least 1")),
-        },
-    };
-    let key = "num_attention_heads";
-    let n_query = count(key)?.ok_or_else(|| CheckpointError::field(path, key, "is absent"))?;
-    Ok(HeadCounts {
-        n_query,
-        n_key_value: count("num_key_value_heads")?.unwrap_or(n_query),
-    })
 }
 
 #[cfg(test)]

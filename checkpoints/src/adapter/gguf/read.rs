@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, TYPE};
+use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, TYPE, is_linear};
 use crate::adapter::scaling::{ModuleScaling, Scalings};
 use crate::adapter::{A_SUFFIX, B_SUFFIX, check_finite};
 use crate::error::CheckpointError;
@@ -16,7 +16,7 @@ const INVOCATION_TOKENS: &str = "adapter.alora.invocation_tokens";
 /// The factors in a GGUF adapter, and what llama.cpp multiplies them by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufAdapter {
-    /// By place in the model as in [`crate::Adapter`], rows in Hugging Face's order.
+    /// By place in the model as in [`crate::Adapter`], rows and columns in Hugging Face's order.
     pub tensors: BTreeMap<String, HostTensor>,
     /// `adapter.lora.alpha / rank` of every module, or 1 where alpha is 0 or absent.
     pub scalings: Scalings,
@@ -49,8 +49,8 @@ pub fn read_gguf_adapter(
     for name in bases(path, &file)? {
         let module = module_of(path, architecture.family, &name)?;
         let [a, b] = ["lora_a", "lora_b"].map(|end| half(&file, path, &name, end));
-        let (a, mut b) = (a?, b?);
-        let (&[rank, _], &[_, columns]) = (&a.shape[..], &b.shape[..]) else {
+        let (mut a, mut b) = (a?, b?);
+        let (&[rank, n_in], &[n_out, columns]) = (&a.shape[..], &b.shape[..]) else {
             let problem = "its factors must be matrices";
             return Err(CheckpointError::malformed(path, name, problem));
         };
@@ -58,8 +58,9 @@ pub fn read_gguf_adapter(
             let problem = format!("lora_a {:?} does not fit lora_b {:?}", a.shape, b.shape);
             return Err(CheckpointError::malformed(path, name, problem));
         }
-        let order = architecture.row_order(path, &module, &b.shape)?;
-        b.values = order.undo(b.values, &b.shape);
+        let order = architecture.order(path, &module, &[n_out, n_in])?;
+        a.values = order.of_columns().undo(a.values, &a.shape);
+        b.values = order.of_rows().undo(b.values, &b.shape);
         let scaling = if alpha == 0.0 {
             1.0
         } else {
@@ -126,7 +127,8 @@ fn bases(path: &Path, file: &GgufFile) -> Result<Vec<String>, CheckpointError> {
 
 fn module_of(path: &Path, family: &Family, base: &str) -> Result<String, CheckpointError> {
     let name = family.hugging_face_tensor(base);
-    let is_linear = name != base && name != "model.embed_tokens.weight";
+    let gguf = base.strip_suffix(".weight");
+    let is_linear = name != base && gguf.is_some_and(is_linear);
     match name.strip_suffix(".weight").filter(|_| is_linear) {
         Some(module) => Ok(module.to_owned()),
         None => {

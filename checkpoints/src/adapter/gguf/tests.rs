@@ -12,7 +12,7 @@ use super::*;
 use crate::adapter::{Adapter, ModuleScaling, PeftConfig, Scalings, TargetModules};
 use crate::families::{self, MISTRAL, QWEN2};
 use crate::gguf_writer::GgufWriter;
-use crate::weights::{FloatDtype, HostTensor};
+use crate::weights::{FloatDtype, HeadCounts, HostTensor};
 
 const HEADS: HeadCounts = HeadCounts {
     n_query: 2,
@@ -21,7 +21,7 @@ const HEADS: HeadCounts = HeadCounts {
 const LLAMA: GgufBase = GgufBase {
     architecture: GgufArchitecture {
         family: &families::LLAMA,
-        heads: Some(HEADS),
+        heads: HeadLayout::Halves(HEADS),
     },
     tied_head: true,
 };
@@ -115,7 +115,7 @@ fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
     let qwen2 = GgufBase {
         architecture: GgufArchitecture {
             family: &QWEN2,
-            heads: None,
+            heads: HeadLayout::AsIs,
         },
         tied_head: false,
     };
@@ -276,6 +276,75 @@ fn the_base_is_described_by_its_config() {
             .to_string();
         assert!(error.contains(part), "no \"{part}\" in: {error}");
     }
+}
+
+/// Two key heads, each with three value heads of one number.
+#[test]
+fn factors_of_linear_attention_are_ordered_by_turns_of_value_heads() {
+    let path = Path::new("models/tiny/config.json");
+    let mut config = json!({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
+    let base = GgufBase::from_config(path, &config).unwrap();
+    let module = |name: &str| format!("model.layers.0.linear_attn.{name}");
+    let (qkv, out, steps) = (
+        module("in_proj_qkv"),
+        module("out_proj"),
+        module("in_proj_a"),
+    );
+    let adapter = adapter(&[(&qkv, 1, 10), (&out, 1, 4), (&steps, 1, 6)]);
+    let scalings = scalings(&[(&qkv, 1, 1.0), (&out, 1, 1.0), (&steps, 1, 1.0)]);
+    let written = write(&adapter, &scalings, base, FloatDtype::F32);
+    written.result.as_ref().unwrap();
+    let file = crate::weights::gguf::GgufFile::open(&written.path).unwrap();
+    let stored = |name: &str| {
+        let values = file.read_f32(name).unwrap().unwrap().values;
+        let counted = values.iter().map(|value| (value + 1.0) * 8.0);
+        counted.map(|value| value as usize).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        stored("blk.0.attn_qkv.weight.lora_b"),
+        [0, 1, 2, 3, 4, 7, 5, 8, 6, 9]
+    );
+    assert_eq!(stored("blk.0.attn_qkv.weight.lora_a"), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(stored("blk.0.ssm_alpha.weight.lora_b"), [0, 3, 1, 4, 2, 5]);
+    assert_eq!(stored("blk.0.ssm_out.weight.lora_a"), [0, 3, 1, 4, 2, 5]);
+    assert_eq!(stored("blk.0.ssm_out.weight.lora_b"), [0, 1, 2, 3]);
+    let back = read_gguf_adapter(&written.path, base.architecture).unwrap();
+    assert_eq!(back.tensors, adapter.tensors);
+
+    config["linear_num_value_heads"] = 5.into();
+    let error = GgufBase::from_config(path, &config)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("linear_num_value_heads: is 5"), "{error}");
+}
+
+/// llama.cpp adapts linear layers alone.
+#[test]
+fn a_convolution_is_no_target() {
+    let path = Path::new("models/tiny/config.json");
+    let config = json!({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
+    let base = GgufBase::from_config(path, &config).unwrap();
+    let conv = "model.layers.0.linear_attn.conv1d";
+    let adapter = adapter(&[(conv, 1, 6)]);
+    let written = write(
+        &adapter,
+        &scalings(&[(conv, 1, 1.0)]),
+        base,
+        FloatDtype::F32,
+    );
+    let error = written.result.unwrap_err().to_string();
+    assert!(error.contains(conv), "{error}");
+    let file = GgufWriter::new()
+        .text("general.type", "adapter")
+        .text("general.architecture", "qwen35")
+        .text("adapter.type", "lora")
+        .f32_tensor("blk.0.ssm_conv1d.weight.lora_a", &[1, 6])
+        .f32_tensor("blk.0.ssm_conv1d.weight.lora_b", &[6, 1]);
+    file.write(&written.path);
+    let error = read_gguf_adapter(&written.path, base.architecture).unwrap_err();
+    assert!(error.to_string().contains("no linear layer"), "{error}");
 }
 
 /// An adapter file with one pair, to be spoilt.

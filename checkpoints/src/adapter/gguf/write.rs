@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, GgufBase, TYPE};
+use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, GgufBase, TYPE, is_linear};
 use crate::adapter::Adapter;
 use crate::adapter::scaling::{Pair, Scalings, scaled_pairs, times};
 use crate::atomic::create_in_parts;
 use crate::error::CheckpointError;
 use crate::weights::gguf::ARCHITECTURE;
 use crate::weights::gguf_write::{GgufHeader, padding};
-use crate::weights::{FloatDtype, HostTensor, NewTensor, write_values};
+use crate::weights::{FloatDtype, HeadOrder, HostTensor, NewTensor, write_values};
 
 /// Writes an adapter as a GGUF file for llama.cpp, its values in `dtype`.
 ///
@@ -78,9 +78,9 @@ pub fn write_gguf_adapter(
     create_in_parts(path, n_bytes, |file| {
         file.write(&bytes)?;
         for ((pair, scaling), [new_a, new_b]) in scaled.iter().zip(&planned) {
-            let b = stored_b(path, pair, *scaling, base.architecture, alpha)?;
-            for (new, tensor) in [(new_a, Cow::Borrowed(pair.a)), (new_b, Cow::Owned(b))] {
-                write_values(file, new, tensor)?;
+            let [a, b] = stored(path, pair, *scaling, base.architecture, alpha)?;
+            for (new, tensor) in [(new_a, a), (new_b, b)] {
+                write_values(file, new, Cow::Owned(tensor))?;
                 file.write(padding(new.n_bytes().unwrap_or_default() as u64))?;
             }
         }
@@ -110,7 +110,8 @@ fn named(
     let mut unnamed = Vec::new();
     for (pair, _) in scaled {
         let gguf = base.architecture.family.gguf_module(pair.module);
-        match gguf.filter(|gguf| is_linear(gguf, base.tied_head)) {
+        let is_adapted = |gguf: &str| is_linear(gguf) && !(gguf == "output" && base.tied_head);
+        match gguf.filter(|gguf| is_adapted(gguf)) {
             Some(gguf) => modules.push(gguf),
             None => unnamed.push(pair.module.to_owned()),
         }
@@ -124,14 +125,6 @@ fn named(
         fix: "a GGUF adapter is of the projections in the blocks, and of the output layer where \
                it is not tied to the embedding; train without these targets, or merge the adapter",
     })
-}
-
-/// Whether a module of this GGUF name is a linear layer that the file can adapt.
-fn is_linear(gguf: &str, tied_head: bool) -> bool {
-    match gguf {
-        "output" => !tied_head,
-        in_block => in_block.starts_with("blk.") && !in_block.ends_with("_norm"),
-    }
 }
 
 /// What llama.cpp has to divide by the rank to get the scaling.
@@ -161,22 +154,26 @@ fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
     common.map_or(1.0, |(alpha, _)| *alpha)
 }
 
-/// B with its rows as llama.cpp has them, times what `alpha / rank` leaves of the scaling.
-fn stored_b(
+/// A with its columns and B with its rows as llama.cpp has them, and B times what `alpha / rank` leaves
+/// of the scaling.
+fn stored(
     path: &Path,
     pair: &Pair<'_>,
     scaling: f64,
     architecture: GgufArchitecture,
     alpha: f32,
-) -> Result<HostTensor, CheckpointError> {
+) -> Result<[HostTensor; 2], CheckpointError> {
     let b = if alpha_of(pair, scaling) == alpha {
         pair.b.clone()
     } else {
         times(pair.b, scaling * pair.rank() as f64 / f64::from(alpha))
     };
-    let order = architecture.row_order(path, pair.module, &b.shape)?;
-    Ok(HostTensor {
-        values: order.apply(b.values, &b.shape),
-        shape: b.shape,
-    })
+    let [n_out, n_in] = [b.shape[0], pair.a.shape[1]];
+    let order = architecture.order(path, pair.module, &[n_out, n_in])?;
+    let ordered = |order: HeadOrder, tensor: HostTensor| HostTensor {
+        values: order.apply(tensor.values, &tensor.shape),
+        shape: tensor.shape,
+    };
+    let a = ordered(order.of_columns(), pair.a.clone());
+    Ok([a, ordered(order.of_rows(), b)])
 }

@@ -1,6 +1,6 @@
 //! Makes a tokenizer of a byte-level BPE vocabulary, as GGUF files carry it.
 //!
-//! GGUF keeps tokens, merges and the name of a pre-tokenizer, but not its definition; the four
+//! GGUF keeps tokens, merges and the name of a pre-tokenizer, but not its definition; the five
 //! definitions here are those of the models' own `tokenizer.json`. A wrong one changes ids on
 //! ordinary text without any error, so an unknown name is refused rather than guessed.
 
@@ -26,6 +26,9 @@ use crate::contained::contained;
 const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Single digits. Source: Qwen/Qwen2.5-0.5B-Instruct, `tokenizer.json`.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Single digits, and marks are letters. Source: Qwen/Qwen3.5-0.8B, `tokenizer.json`, and
+/// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_QWEN35`.
+const QWEN35_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The parts of a byte-level BPE tokenizer.
 #[derive(Clone, Default)]
@@ -122,7 +125,7 @@ impl ByteLevelBpe {
             .ignore_merges(kind == PreTokenizer::Llama3)
             .build()?;
         let mut tokenizer = Tokenizer::new(bpe);
-        if kind == PreTokenizer::Qwen2 {
+        if matches!(kind, PreTokenizer::Qwen2 | PreTokenizer::Qwen35) {
             tokenizer.with_normalizer(Some(NFC))?;
         }
         tokenizer.with_pre_tokenizer(Some(kind.build()?));
@@ -180,11 +183,18 @@ enum PreTokenizer {
     Smollm,
     Gpt2,
     Qwen2,
+    Qwen35,
     Llama3,
 }
 
 impl PreTokenizer {
-    const ALL: [Self; 4] = [Self::Smollm, Self::Gpt2, Self::Qwen2, Self::Llama3];
+    const ALL: [Self; 5] = [
+        Self::Smollm,
+        Self::Gpt2,
+        Self::Qwen2,
+        Self::Qwen35,
+        Self::Llama3,
+    ];
 
     /// Its name in GGUF.
     fn name(self) -> &'static str {
@@ -192,6 +202,7 @@ impl PreTokenizer {
             Self::Smollm => "smollm",
             Self::Gpt2 => "gpt-2",
             Self::Qwen2 => "qwen2",
+            Self::Qwen35 => "qwen35",
             Self::Llama3 => "llama-bpe",
         }
     }
@@ -219,6 +230,7 @@ impl PreTokenizer {
             "smollm" => Ok(PreTokenizer::Smollm),
             "gpt-2" => Ok(PreTokenizer::Gpt2),
             "qwen2" => Ok(PreTokenizer::Qwen2),
+            "qwen35" => Ok(PreTokenizer::Qwen35),
             "llama-bpe" | "llama3" | "llama-v3" => Ok(PreTokenizer::Llama3),
             _ => Err(VocabularyError::UnknownPreTokenizer(pre.to_owned())),
         }
@@ -238,6 +250,9 @@ impl PreTokenizer {
             }
             PreTokenizer::Qwen2 => {
                 Sequence::new(vec![words(QWEN2_WORDS)?.into(), whole.into()]).into()
+            }
+            PreTokenizer::Qwen35 => {
+                Sequence::new(vec![words(QWEN35_WORDS)?.into(), whole.into()]).into()
             }
             PreTokenizer::Llama3 => {
                 Sequence::new(vec![words(LLAMA3_WORDS)?.into(), whole.into()]).into()
@@ -288,7 +303,7 @@ mod tests {
     #[test]
     fn each_pre_tokenizer_splits_digits_contractions_and_spaces_its_own_way() {
         let text = "We'LL pay  $1234,\n\n it's";
-        let expected: [(&str, &[&str]); 4] = [
+        let expected: [(&str, &[&str]); 5] = [
             (
                 "gpt-2",
                 &[
@@ -309,6 +324,12 @@ mod tests {
                 ],
             ),
             (
+                "qwen35",
+                &[
+                    "We", "'LL", " pay", " ", " $", "1", "2", "3", "4", ",\n\n", " it", "'s",
+                ],
+            ),
+            (
                 "llama-bpe",
                 &[
                     "We", "'LL", " pay", " ", " $", "123", "4", ",\n\n", " it", "'s",
@@ -318,12 +339,16 @@ mod tests {
         for (pre, expected) in expected {
             assert_eq!(words(pre, text), expected, "{pre}");
         }
+        // A vowel sign belongs to its letter for one of them alone.
+        let text = "\u{915}\u{93f}\u{924}";
+        assert_eq!(words("qwen35", text), [text]);
+        assert_eq!(words("qwen2", text).len(), 2);
     }
 
     #[test]
     fn any_text_survives_encoding_and_decoding() {
         let text = " hello  wörld\t日本語 🙂 12345\r\n<tool>{\"a\": -1.5e3}<|im_end|>\n ";
-        for pre in ["smollm", "gpt-2", "qwen2", "llama-bpe"] {
+        for pre in ["smollm", "gpt-2", "qwen2", "qwen35", "llama-bpe"] {
             let tokenizer = vocabulary(pre).into_tokenizer().unwrap();
             let encoding = tokenizer.encode(text, false).unwrap();
             assert_eq!(
@@ -343,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_tokenizer_json_are_those_that_it_was_built_of() {
-        for pre in ["smollm", "gpt-2", "qwen2", "llama-bpe"] {
+        for pre in ["smollm", "gpt-2", "qwen2", "qwen35", "llama-bpe"] {
             let parts = vocabulary(pre);
             let n_tokens = parts.tokens.len();
             let json = parts

@@ -24,7 +24,7 @@ pub(super) const BYTE: i32 = 6;
 pub enum VocabularyError {
     /// The pre-tokenizer is none of those defined here.
     #[error(
-        "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2 and llama-bpe; take the model's tokenizer.json instead"
+        "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2, qwen35 and llama-bpe; take the model's tokenizer.json instead"
     )]
     UnknownPreTokenizer(String),
     /// The vocabulary is empty.
