@@ -1,0 +1,244 @@
+"""What training steps launch, by kernel and by layer, on a driver without a GPU; the side of scripts/check-cuda-launches.
+
+A step of a model is counted with two and with three blocks, each as the difference of a run of two steps and a run of one. What
+the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the blocks of
+threads that they were launched with, products of cuBLASLt by sizes and types. scripts/gpu/launches.json holds what they must be.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = ROOT / "scripts/gpu/shapes"
+TABLE = ROOT / "scripts/gpu/launches.json"
+RANK = 16
+
+# Shape, documents and tokens of each: the steps of benchmarks/forecast.md.
+BATCHES = [
+    ("llama-3-8b", 2, 4096),
+    ("llama-3-8b", 1, 16384),
+    ("llama-3.2-1b", 8, 2048),
+    ("qwen3-4b", 2, 4096),
+    ("qwen3-0.6b", 8, 2048),
+]
+# What is counted where nobody asks for all: each kernel of every step is in one of these.
+FEW = ["llama-3-8b, 2 x 4096, dropout 0.05, kept", "llama-3-8b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
+
+Step = collections.namedtuple("Step", "shape documents length dropout blocks")
+# Of one kernel or kind of product: launches and blocks of threads of two blocks, and what each further one adds.
+Row = collections.namedtuple("Row", "launches blocks layer_launches layer_blocks")
+
+
+class Failure(Exception):
+    pass
+
+
+def name_of(step: Step) -> str:
+    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}"
+
+
+def all_steps() -> list:
+    return [Step(*batch, dropout, blocks) for batch in BATCHES for dropout in (0.05, 0.0) for blocks in ("kept", "recomputed")]
+
+
+def shape_of(name: str) -> dict:
+    return json.loads((SHAPES / f"{name}.json").read_text())
+
+
+# ------------------------------------------------------------------------------------------ runs
+
+
+def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tuple:
+    """(what was launched, GiB at most, the program's record) of `steps` steps of a model of `layers` blocks."""
+    file = folder / f"{step.shape}.json"
+    file.write_text(json.dumps(shape_of(step.shape) | {"num_hidden_layers": layers}))
+    command = [program, "--shape", file, "--device", "cuda", "--dtype", "bf16", "--rank", RANK, "--warmup", 0, "--steps", steps]
+    command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
+    command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
+    environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    said = done.stderr
+    if done.returncode != 0:
+        raise Failure(f"{name_of(step)}: random_step ended with status {done.returncode}:\n{said[-3000:]}")
+    counts, memory = counts_of(said)
+    if not any(name.startswith("product ") for name in counts):
+        raise Failure(f"{name_of(step)}: there was no product; is {'libcublasLt.so'} of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
+    return counts, memory, json.loads(done.stdout)
+
+
+def counts_of(said: str) -> tuple:
+    """({name: (launches, blocks)}, GiB at most) of what the driver and cuBLASLt have said."""
+    counts = collections.defaultdict(lambda: [0, 0])
+    for launches, blocks, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) blocks of (\S+)$", said, re.MULTILINE):
+        counts[f"kernel {name}"][0] += int(launches)
+        counts[f"kernel {name}"][1] += int(blocks)
+    for products, what in re.findall(r"^fake cuBLASLt: (\d+) products of (.*)$", said, re.MULTILINE):
+        counts[f"product {what}"][0] += int(products)
+    found = re.search(r"^fake CUDA: \d+ kernels, \d+ launches, (\d+) refused, ([0-9.]+) GiB", said, re.MULTILINE)
+    products = re.search(r"^fake cuBLASLt: .* (\d+) refused$", said, re.MULTILINE)
+    if not found:
+        raise Failure(f"the driver said no sums; is it the one of scripts/cuda_on_cpu?\n{said[-3000:]}")
+    if found[1] != "0" or (products and products[1] != "0"):
+        raise Failure(f"something was refused:\n{said[-3000:]}")
+    return {name: tuple(count) for name, count in counts.items()}, float(found[2])
+
+
+def less(more: dict, fewer: dict) -> dict:
+    """What `more` has beside `fewer`."""
+    difference = {}
+    for name in more.keys() | fewer.keys():
+        pair = [a - b for a, b in zip(more.get(name, (0, 0)), fewer.get(name, (0, 0)))]
+        if any(pair):
+            difference[name] = tuple(pair)
+    return difference
+
+
+def counted(program: str, step: Step) -> dict:
+    """{name: Row} of a step."""
+    with tempfile.TemporaryDirectory() as folder:
+        of_step = {}
+        for layers in (2, 3):
+            one, two = (run(program, step, layers, steps, Path(folder))[0] for steps in (1, 2))
+            of_step[layers] = less(two, one)
+        layer = less(of_step[3], of_step[2])
+    names = sorted(of_step[2].keys() | layer.keys())
+    return {name: Row(*of_step[2].get(name, (0, 0)), *layer.get(name, (0, 0))) for name in names}
+
+
+def whole(program: str, step: Step, steps: int = 3) -> dict:
+    """Launches and products of a step, kernels, seconds on the host and GiB at most of a whole model."""
+    layers = shape_of(step.shape)["num_hidden_layers"]
+    with tempfile.TemporaryDirectory() as folder:
+        one, _, _ = run(program, step, layers, 1, Path(folder))
+        all_counts, memory, record = run(program, step, layers, 1 + steps, Path(folder))
+    n = sum(launches for launches, _ in less(all_counts, one).values())
+    return {
+        "launches": n // steps,
+        "kernels": sum(name.startswith("kernel ") for name in all_counts),
+        "host": statistics.median(record["seconds"][1:]),
+        "memory": memory,
+    }
+
+
+def launches_of_model(rows: dict, layers: int) -> int:
+    return sum(row.launches + (layers - 2) * row.layer_launches for row in rows.values())
+
+
+# ------------------------------------------------------------------------------------------ the table
+
+
+def read_table() -> dict:
+    """{step: ({name: Row}, GiB or None)}"""
+    table = json.loads(TABLE.read_text())
+    return {step: ({name: Row(*row) for name, row in entry["rows"].items()}, entry["gib"]) for step, entry in table.items()}
+
+
+def write_table(table: dict) -> None:
+    """A line for each kernel, so that a change shows itself in a diff."""
+    entries = []
+    for step, (rows, gib) in table.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(row))}" for name, row in rows.items())
+        entries.append(f'{json.dumps(step)}: {{"gib": {json.dumps(gib)}, "rows": {{\n{lines}\n}}}}')
+    TABLE.write_text("{\n" + ",\n".join(entries) + "\n}\n")
+
+
+def said_of(row: Row, name: str) -> str:
+    blocks = "" if name.startswith("product ") else f" with {row.blocks} and {row.layer_blocks} blocks of threads"
+    return f"{row.launches} of two blocks and {row.layer_launches} a further one{blocks}"
+
+
+def differences(step: str, expected: dict, found: dict) -> list:
+    nothing = Row(0, 0, 0, 0)
+    lines = []
+    for name in sorted(expected.keys() | found.keys()):
+        wanted, counted_row = expected.get(name, nothing), found.get(name, nothing)
+        if wanted != counted_row:
+            lines.append(f"{step}: {name}: expected {said_of(wanted, name)}; found {said_of(counted_row, name)}")
+    return lines
+
+
+def summary(step: Step, rows: dict) -> str:
+    layers = shape_of(step.shape)["num_hidden_layers"]
+    kinds = [sum(row.layer_launches for name, row in rows.items() if name.startswith(kind)) for kind in ("kernel", "product")]
+    return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
+
+
+def check(program: str, steps: list) -> list:
+    """Prints what each step launches and returns what is not as the table says."""
+    table = read_table()
+    print("| step | kernels a layer | products a layer | both, of the model |\n|---|--:|--:|--:|", flush=True)
+    lines = []
+    for step in steps:
+        rows = counted(program, step)
+        print(summary(step, rows), flush=True)
+        expected, _ = table.get(name_of(step), ({}, None))
+        lines += differences(name_of(step), expected, rows)
+    return lines
+
+
+def check_whole(program: str, shapes: list) -> list:
+    """The same for whole models, of two documents of 4,096 tokens, and that they are two blocks and their layers."""
+    table = read_table()
+    print("\n| shape | blocks | kernels | launches a step | host, s a step | memory, GiB |\n|---|---|--:|--:|--:|--:|", flush=True)
+    lines = []
+    for shape in shapes:
+        for blocks in ("recomputed", "kept"):
+            step = Step(shape, 2, 4096, 0.05, blocks)
+            found = whole(program, step)
+            n = found["launches"]
+            print(f"| {shape} | {blocks} | {found['kernels']} | {n:,} | {found['host']:.2f} | {found['memory']:.2f} |", flush=True)
+            rows, _ = table.get(name_of(step), (None, None))
+            expected = n if rows is None else launches_of_model(rows, shape_of(shape)["num_hidden_layers"])
+            if n != expected:
+                lines.append(f"{name_of(step)}: the whole model: expected {expected} launches, found {n}")
+    return lines
+
+
+def write(program: str) -> None:
+    table = {}
+    for step in all_steps():
+        rows = counted(program, step)
+        with tempfile.TemporaryDirectory() as folder:
+            _, gib, _ = run(program, step, shape_of(step.shape)["num_hidden_layers"], 1, Path(folder))
+        table[name_of(step)] = (rows, gib)
+        print(f"{summary(step, rows)} {gib:.2f} GiB", flush=True)
+    write_table(table)
+    print(f"{TABLE.relative_to(ROOT)} written")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/check-cuda-launches", description=__doc__)
+    parser.add_argument("program", help="random_step, on the driver of scripts/cuda_on_cpu")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="every step of the table; else some that have all kernels")
+    what.add_argument("--whole", nargs="+", metavar="SHAPE", help="whole models, with the kernels and the memory they take")
+    what.add_argument("--write", action="store_true", help="write the table anew")
+    arguments = parser.parse_args()
+    try:
+        if arguments.write:
+            write(arguments.program)
+            return 0
+        if arguments.whole:
+            lines = check_whole(arguments.program, arguments.whole)
+        else:
+            lines = check(arguments.program, [s for s in all_steps() if arguments.all or name_of(s) in FEW])
+    except Failure as failure:
+        lines = [str(failure)]
+    for line in lines:
+        print(f"check-cuda-launches: {line}", file=sys.stderr)
+    if lines:
+        table = TABLE.relative_to(ROOT)
+        print(f"check-cuda-launches: where a change means to launch that, `scripts/check-cuda-launches --write FOLDER` writes {table} anew", file=sys.stderr)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
