@@ -1,8 +1,8 @@
 """What training steps launch, by kernel and by layer, on a driver without a GPU; the side of scripts/check-cuda-launches.
 
 A step of a model is counted with two and with three blocks, each as the difference of a run of two steps and a run of one. What
-the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the blocks of
-threads that they were launched with, products of cuBLASLt by sizes and types. scripts/gpu/launches.json holds what they must be.
+the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the threads that
+they were launched with, products of cuBLASLt by sizes and types. scripts/gpu/launches.json holds what they must be.
 """
 
 import argparse
@@ -26,15 +26,18 @@ BATCHES = [
     ("llama-3-8b", 2, 4096),
     ("llama-3-8b", 1, 16384),
     ("llama-3.2-1b", 8, 2048),
+    ("llama-3.2-1b", 2, 4096),
     ("qwen3-4b", 2, 4096),
     ("qwen3-0.6b", 8, 2048),
 ]
+# Steps whose products are Burn's, of which there are measured numbers in benchmarks/h200.md.
+WITHOUT_CUBLASLT = [("llama-3.2-1b", "kept"), ("llama-3.2-1b", "recomputed"), ("llama-3-8b", "kept")]
 # What is counted where nobody asks for all: each kernel of every step is in one of these.
 FEW = ["llama-3-8b, 2 x 4096, dropout 0.05, kept", "llama-3-8b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
 
-Step = collections.namedtuple("Step", "shape documents length dropout blocks")
-# Of one kernel or kind of product: launches and blocks of threads of two blocks, and what each further one adds.
-Row = collections.namedtuple("Row", "launches blocks layer_launches layer_blocks")
+Step = collections.namedtuple("Step", "shape documents length dropout blocks products", defaults=["cuBLASLt"])
+# Of one kernel or kind of product: launches and threads of a model of two blocks, and what each further block adds.
+Row = collections.namedtuple("Row", "launches threads layer_launches layer_threads")
 
 
 class Failure(Exception):
@@ -42,11 +45,13 @@ class Failure(Exception):
 
 
 def name_of(step: Step) -> str:
-    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}"
+    products = "" if step.products == "cuBLASLt" else f", products by {step.products}"
+    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}{products}"
 
 
 def all_steps() -> list:
-    return [Step(*batch, dropout, blocks) for batch in BATCHES for dropout in (0.05, 0.0) for blocks in ("kept", "recomputed")]
+    steps = [Step(*batch, dropout, blocks) for batch in BATCHES for dropout in (0.05, 0.0) for blocks in ("kept", "recomputed")]
+    return steps + [Step(shape, 2, 4096, 0.05, blocks, "Burn") for shape, blocks in WITHOUT_CUBLASLT]
 
 
 def shape_of(name: str) -> dict:
@@ -64,22 +69,23 @@ def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tupl
     command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
     command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
+    environment["TOOLTUNE_CUBLASLT"] = "0" if step.products == "Burn" else "1"
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:
         raise Failure(f"{name_of(step)}: random_step ended with status {done.returncode}:\n{said[-3000:]}")
     counts, memory = counts_of(said)
-    if not any(name.startswith("product ") for name in counts):
-        raise Failure(f"{name_of(step)}: there was no product; is {'libcublasLt.so'} of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
+    if any(name.startswith("product ") for name in counts) != (step.products == "cuBLASLt"):
+        raise Failure(f"{name_of(step)}: products are of another library; is that of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
     return counts, memory, json.loads(done.stdout)
 
 
 def counts_of(said: str) -> tuple:
-    """({name: (launches, blocks)}, GiB at most) of what the driver and cuBLASLt have said."""
+    """({name: (launches, threads)}, GiB at most) of what the driver and cuBLASLt have said."""
     counts = collections.defaultdict(lambda: [0, 0])
-    for launches, blocks, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) blocks of (\S+)$", said, re.MULTILINE):
+    for launches, threads, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) threads of (\S+)$", said, re.MULTILINE):
         counts[f"kernel {name}"][0] += int(launches)
-        counts[f"kernel {name}"][1] += int(blocks)
+        counts[f"kernel {name}"][1] += int(threads)
     for products, what in re.findall(r"^fake cuBLASLt: (\d+) products of (.*)$", said, re.MULTILINE):
         counts[f"product {what}"][0] += int(products)
     found = re.search(r"^fake CUDA: \d+ kernels, \d+ launches, (\d+) refused, ([0-9.]+) GiB", said, re.MULTILINE)
@@ -151,8 +157,8 @@ def write_table(table: dict) -> None:
 
 
 def said_of(row: Row, name: str) -> str:
-    blocks = "" if name.startswith("product ") else f" with {row.blocks} and {row.layer_blocks} blocks of threads"
-    return f"{row.launches} of two blocks and {row.layer_launches} a further one{blocks}"
+    threads = "" if name.startswith("product ") else f", of {row.threads:,} and {row.layer_threads:,} threads"
+    return f"{row.launches} in two blocks and {row.layer_launches} in each further one{threads}"
 
 
 def differences(step: str, expected: dict, found: dict) -> list:
