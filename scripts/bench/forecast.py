@@ -26,7 +26,7 @@ ROWS = [("llama-3-8b", 2, 4096), ("llama-3-8b", 1, 16384), ("llama-3.2-1b", 8, 2
 MEASURED = ROOT / "benchmarks/h200.md"
 
 Work = collections.namedtuple("Work", "launches flops bytes ms")
-Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers")
+Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers intermediate")
 # Of a kernel: its class, and bytes of main memory as a function of its threads and of the model's shape.
 Kernel = collections.namedtuple("Kernel", "kind bytes")
 
@@ -40,13 +40,42 @@ def a_row(bytes_of):
     return lambda threads, shape: threads / 256 * bytes_of(shape)
 
 
-# By the beginning of a kernel's name; the longest that fits counts.
-KERNELS = {}
+def adapter_values(shape: Shape) -> int:
+    """Values of the adapters on all linear layers."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    maps = [(shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden)]
+    maps += [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
+    return shape.layers * RANK * sum(inputs + outputs for inputs, outputs in maps)
+
+
+# By the beginning of a kernel's name; the longest that fits counts. A thread moves 16 bytes at a time, eight numbers of bf16.
+KERNELS = {
+    # The table's row to the f32 stream.
+    "copy_rows": Kernel(ELEMENTWISE, a_thread(4 * 2 + 4 * 4)),
+    # The stream to bf16; and, with the gradient of that, to its own.
+    "normalize_t": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2))),
+    "normalize_dx": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
+    # A pair of vectors, read and written.
+    "rotate_pairs": Kernel(ELEMENTWISE, a_thread(2 * 2 * 16)),
+    # Gate and up to their product; with its gradient to their gradients.
+    "gate_t": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "gate_gradient": Kernel(ELEMENTWISE, a_thread(5 * 16)),
+    # Two rows of a head to a number.
+    "dot_rows": Kernel(ELEMENTWISE, lambda threads, shape: threads * (2 * 2 * shape.head_dim + 4)),
+    # Four numbers read and written, of a third of the launches read again where they are added: 16 or 24 bytes.
+    "drop_elements": Kernel(LORA, a_thread(18.7)),
+    # Logits read twice, and their gradients written.
+    "row_losses": Kernel(HEAD, a_row(lambda shape: shape.vocabulary * 2 * 3)),
+    # AdamW over the flat buffer: four arrays read, three written; and the norm of one.
+    "move_on": Kernel(LORA, a_thread(7 * 16)),
+    "sum_squares": Kernel(LORA, lambda threads, shape: 4 * adapter_values(shape)),
+    "root_of_sum": Kernel(LORA, a_thread(0)),
+}
 
 
 def read_shape(name: str) -> Shape:
     config = shape_of(name)
-    keys = ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "num_hidden_layers"]
+    keys = ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "num_hidden_layers", "intermediate_size"]
     return Shape(*(config[key] for key in keys))
 
 
