@@ -83,7 +83,8 @@ def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tupl
 def counts_of(said: str) -> tuple:
     """({name: (launches, threads)}, GiB at most) of what the driver and cuBLASLt have said."""
     counts = collections.defaultdict(lambda: [0, 0])
-    for launches, threads, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) threads of (\S+)$", said, re.MULTILINE):
+    # Without the hash at its end, which is of what a kernel was specialised for.
+    for launches, threads, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$", said, re.MULTILINE):
         counts[f"kernel {name}"][0] += int(launches)
         counts[f"kernel {name}"][1] += int(threads)
     for products, what in re.findall(r"^fake cuBLASLt: (\d+) products of (.*)$", said, re.MULTILINE):
