@@ -70,7 +70,33 @@ KERNELS = {
     "move_on": Kernel(LORA, a_thread(7 * 16)),
     "sum_squares": Kernel(LORA, lambda threads, shape: 4 * adapter_values(shape)),
     "root_of_sum": Kernel(LORA, a_thread(0)),
+    # Burn's, of so many numbers at a time as the end of the name says: casts, filling, arithmetic of two tensors and of one with a
+    # number, of one alone, copies of parts.
+    "cast_element_i_f32_o_bf16_n_4": Kernel(ELEMENTWISE, a_thread(4 * (4 + 2))),
+    "cast_element_i_bf16_o_f32_n_8": Kernel(ELEMENTWISE, a_thread(8 * (2 + 4))),
+    "full_kernel_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(16)),
+    "full_kernel_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(16)),
+    "full_kernel_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(4)),
+    "kernel_binop_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "kernel_binop_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "kernel_binop_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(3 * 4)),
+    "kernel_scalar_binop_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "kernel_scalar_binop_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "kernel_scalar_binop_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    "unary_float_f_f32_n_1": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    "unary_numeric_t_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_assign_kernel_e_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_assign_kernel_e_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_kernel_e_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
+    "select_kernel_t_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
+    "select_kernel_t_f32": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    # A thread sums a row of a head.
+    "reduce_kernel_in_f32": Kernel(ELEMENTWISE, lambda threads, shape: threads * shape.head_dim * 4),
+    # A thread a column, which goes through the learned rows one after the other: see SERIAL.
+    "select_assign_kernel": Kernel(ELEMENTWISE, a_thread(0)),
 }
+# Kernels whose threads wait for main memory once for each learned row.
+SERIAL = ("select_assign_kernel",)
 
 
 def read_shape(name: str) -> Shape:
@@ -155,12 +181,13 @@ def works(step: Step, rows: dict, shape: Shape, gpu, products_tflops: float = No
             continue
         kernel = kernel_of(of)
         n_bytes = kernel.bytes(threads, shape)
-        add(kernel.kind, launches, 0.0, n_bytes, n_bytes / bandwidth / 1e9)
+        waits = launches * step.documents * (step.length - 1) * rates.LATENCY_US / 1e6 if of.startswith(SERIAL) else 0.0
+        add(kernel.kind, launches, 0.0, n_bytes, n_bytes / bandwidth / 1e9 + waits)
     n = sum(launches for launches, *_ in sums.values())
     busy = sum(ms for *_, ms in sums.values())
     # The host launches while the GPU computes; what it needs beyond that is waited for.
-    waits = max(n * rates.GAP_US / 1e3, n * rates.HOST_US / 1e3 - busy)
-    sums[LAUNCHES] = [n, 0.0, 0.0, waits]
+    idle = max(n * rates.GAP_US / 1e3, n * rates.HOST_US / 1e3 - busy)
+    sums[LAUNCHES] = [n, 0.0, 0.0, idle]
     return {kind: Work(*numbers) for kind, numbers in sums.items()}
 
 
@@ -176,6 +203,11 @@ def gib_cell(gib: float) -> str:
     return f"{gib + rates.CONTEXT_GIB:.1f}"
 
 
+def memory_of(table: dict, step: Step) -> float:
+    """GiB of the pool, counted with dropout: without it, a little less."""
+    return table[name_of(step._replace(dropout=0.05))][1]
+
+
 def speed_table(table: dict) -> list:
     lines = [
         "| model | tokens a step | dropout | blocks | memory, GiB | " + " | ".join(f"{gpu.name}, {gpu.gib:.0f} GiB" for gpu in GPUS) + " |",
@@ -186,7 +218,8 @@ def speed_table(table: dict) -> list:
         for dropout in (0.0, 0.05):
             for blocks in ("kept", "recomputed"):
                 step = Step(shape_name, documents, length, dropout, blocks)
-                rows, gib = table[name_of(step)]
+                rows, _ = table[name_of(step)]
+                gib = memory_of(table, step)
                 cells = []
                 for gpu in GPUS:
                     fits = gib + rates.CONTEXT_GIB <= gpu.gib
@@ -325,7 +358,7 @@ def beside(table: dict, page: Path) -> list:
         else:
             of_classes = works(step, table[name_of(step)][0], shape, gpu)
         forecast = speed(step, of_classes)
-        own = gib_cell(table[name_of(step)][1])
+        own = gib_cell(memory_of(table, step))
         lines.append(f"| {shape_name} | {blocks} | {measured:,.0f} | {forecast:,.0f} | {forecast / measured:.2f} | {gib} | {own} |")
     return lines
 

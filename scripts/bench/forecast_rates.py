@@ -64,6 +64,9 @@ GAP_US = 1.0
 # Microseconds of the host for a launch: 10 to 16 on two cores of a Zen 5 with a driver that does nothing (benchmarks/h200.md), and
 # what the driver adds.
 HOST_US = 15.0
+# Microseconds for a thread that reads a number of main memory, adds to it and writes it, before it reads the next one: about 480
+# cycles of reading (https://arxiv.org/abs/2402.13499, global memory), and an index before them.
+LATENCY_US = 0.4
 # What CUDA's context takes beside the pool: benchmarks/h200.md.
 CONTEXT_GIB = 0.5
 
