@@ -40,12 +40,16 @@ def a_row(bytes_of):
     return lambda threads, shape: threads / 256 * bytes_of(shape)
 
 
-def adapter_values(shape: Shape) -> int:
-    """Values of the adapters on all linear layers."""
+def maps_of(shape: Shape) -> list:
+    """Inputs and outputs of the linear layers of a block."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     maps = [(shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden)]
-    maps += [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
-    return shape.layers * RANK * sum(inputs + outputs for inputs, outputs in maps)
+    return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
+
+
+def adapter_values(shape: Shape) -> int:
+    """Values of the adapters on all linear layers."""
+    return shape.layers * RANK * sum(inputs + outputs for inputs, outputs in maps_of(shape))
 
 
 # By the beginning of a kernel's name; the longest that fits counts. A thread moves 16 bytes at a time, eight numbers of bf16.
@@ -263,16 +267,19 @@ def shown_work(table: dict) -> list:
     product, head, attention, elementwise, lora, launches = (of_classes[kind] for kind in CLASSES)
     rate, attention_rate, bandwidth = gpu.tflops * gpu.products.share, gpu.tflops * gpu.attention.share, gpu.gbs * gpu.memory.share
     n = launches.launches
+    weights = sum(inputs * outputs for inputs, outputs in maps_of(shape))
+    in_bytes = elementwise.bytes / bandwidth / 1e6
     lines += [
         "",
         f"- products: {product.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {product.flops / rate / 1e9:.0f} ms. "
-        f"Of a block forward 2 x {tokens:,} x 218,103,808 weights, and the same backward, for gradients of the weights are not wanted",
+        f"Of a block forward 2 x {tokens:,} x {weights:,} weights, and the same backward, where gradients of the weights are not wanted",
         f"- head: {head.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {head.flops / rate / 1e9:.0f} ms, logits and the gradient of what they are of",
         f"- attention: {attention.flops / 1e12:.1f} TFLOP / {attention_rate:.0f} TFLOP/s = {attention.flops / attention_rate / 1e9:.0f} ms. "
         "Ten products of the size of the scores a layer, causal: three forward, of which one is made twice, and seven backward",
-        f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {elementwise.bytes / bandwidth / 1e6:.0f} ms",
-        f"- LoRA: {lora.flops / 1e12:.2f} TFLOP count for nothing beside {lora.bytes / 1e9:.1f} GB, of which the products' go at {gpu.skinny.share:g} of the other bytes' rate",
-        f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms and is waited for where that is more than the rest",
+        f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms, and {elementwise.ms - in_bytes:.0f} ms of two kernels "
+        f"whose threads go through the learned rows one after the other, {rates.LATENCY_US:g} µs each",
+        f"- LoRA: {lora.bytes / 1e9:.1f} GB, of which those of products go at {gpu.skinny.share:g} of the others' rate; its {lora.flops / 1e12:.1f} TFLOP are hidden behind them",
+        f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
     ]
     return lines + ["", *kernel_lines(step, rows, shape)]
 
