@@ -212,6 +212,17 @@ def memory_of(table: dict, step: Step) -> float:
     return table[name_of(step._replace(dropout=0.05))][1]
 
 
+def low_attention(gpu) -> float:
+    """The lower rate of attention, TFLOP/s."""
+    return gpu.tflops * gpu.attention.share * rates.LOW_OF_HIGH
+
+
+def speed_cell(step: Step, rows: dict, shape: Shape, gpu) -> str:
+    low = speed(step, works(step, rows, shape, gpu, attention_tflops=low_attention(gpu)))
+    high = speed(step, works(step, rows, shape, gpu))
+    return f"{low:,.0f} to {high:,.0f}"
+
+
 def speed_table(table: dict) -> list:
     lines = [
         "| model | tokens a step | dropout | blocks | memory, GiB | " + " | ".join(f"{gpu.name}, {gpu.gib:.0f} GiB" for gpu in GPUS) + " |",
@@ -227,7 +238,7 @@ def speed_table(table: dict) -> list:
                 cells = []
                 for gpu in GPUS:
                     fits = gib + rates.CONTEXT_GIB <= gpu.gib
-                    cells.append(f"{speed(step, works(step, rows, shape, gpu)):,.0f}" if fits else "does not fit")
+                    cells.append(speed_cell(step, rows, shape, gpu) if fits else "does not fit")
                 lines.append(f"| {shape_name} | {documents} x {length:,} | {dropout:g} | {blocks} | {gib_cell(gib)} | " + " | ".join(cells) + " |")
     return lines
 
@@ -242,7 +253,7 @@ def rate_table() -> list:
     for gpu in GPUS:
         for kind, peak, unit, share in [
             ("products, head", gpu.tflops, "TFLOP/s", gpu.products),
-            ("attention", gpu.tflops, "TFLOP/s", gpu.attention),
+            ("attention, at most", gpu.tflops, "TFLOP/s", gpu.attention),
             ("elementwise", gpu.gbs, "GB/s", gpu.memory),
             ("LoRA's products", gpu.gbs * gpu.memory.share, "GB/s", gpu.skinny),
         ]:
@@ -281,7 +292,13 @@ def shown_work(table: dict) -> list:
         f"- LoRA: {lora.bytes / 1e9:.1f} GB, of which those of products go at {gpu.skinny.share:g} of the others' rate; its {lora.flops / 1e12:.1f} TFLOP are hidden behind them",
         f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
     ]
-    return lines + ["", *kernel_lines(step, rows, shape)]
+    low = works(step, rows, shape, gpu, attention_tflops=low_attention(gpu))
+    lines += [
+        "",
+        f"With attention at {low_attention(gpu):.0f} TFLOP/s it takes {low[ATTENTION].ms:,.0f} ms of {sum(work.ms for work in low.values()):,.0f}, "
+        f"and the step makes {speed(step, low):,.0f} tokens a second.",
+    ]
+    return lines + ["", "What is launched:", "", *kernel_lines(step, rows, shape)]
 
 
 def kernel_lines(step: Step, rows: dict, shape: Shape) -> list:
@@ -354,19 +371,25 @@ def beside(table: dict, page: Path) -> list:
     """Measured numbers of a page of two documents of 4,096 tokens with dropout .05 beside the forecast."""
     gpu = gpu_of(page)
     is_old = page.resolve() == MEASURED.resolve()
-    lines = ["| model | blocks | measured, tokens/s | forecast | forecast / measured | memory, measured | forecast |", "|---|---|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| model | blocks | measured, tokens/s | forecast | forecast / measured | with the higher rate of attention | memory, measured | forecast |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
     for shape_name, blocks, measured, gib in measured_rows(page):
         step = Step(shape_name, 2, 4096, 0.05, blocks, "Burn" if is_old else "cuBLASLt")
         if name_of(step) not in table:
             continue
         shape = read_shape(shape_name)
         if is_old:
-            of_classes = works(step, burn_rows(table, step), shape, gpu, rates.BURN_TFLOPS, rates.FITTED_ATTENTION_TFLOPS)
+            rows, products = burn_rows(table, step), [rates.BURN_TFLOPS, rates.BURN_TFLOPS_BESIDE_HIGH]
         else:
-            of_classes = works(step, table[name_of(step)][0], shape, gpu)
-        forecast = speed(step, of_classes)
+            rows, products = table[name_of(step)][0], [None, None]
+        attention = [low_attention(gpu), None]
+        low, high = (speed(step, works(step, rows, shape, gpu, *both)) for both in zip(products, attention))
         own = gib_cell(memory_of(table, step))
-        lines.append(f"| {shape_name} | {blocks} | {measured:,.0f} | {forecast:,.0f} | {forecast / measured:.2f} | {gib} | {own} |")
+        lines.append(
+            f"| {shape_name} | {blocks} | {measured:,.0f} | {low:,.0f} | {low / measured:.2f} | {high:,.0f}, {high / measured:.2f} | {gib} | {own} |"
+        )
     return lines
 
 
@@ -379,6 +402,7 @@ def page(table: dict, measured: list) -> list:
         f"**This is a forecast, of commit {commit()}: none of these GPUs was at hand, and nothing in the first table was measured.**",
         "A step's launches, its products with their sizes, and its memory are counted, on a driver without a GPU "
         "(`scripts/check-cuda-launches`, `scripts/gpu/launches.json`); the time of each is work divided by a published rate and an assumed share of it.",
+        "From lower to higher is attention, whose kernels are ours and were never timed alone; the other shares have no range. "
         "A first measurement replaces the shares in `scripts/bench/forecast_rates.py`.",
         "",
         "## Tokens a second, and memory",
@@ -391,6 +415,8 @@ def page(table: dict, measured: list) -> list:
         "## Rates",
         "",
         *rate_table(),
+        "",
+        f"At least, attention reaches {rates.LOW_OF_HIGH:.2f} of that, with which the H200's measured numbers are explained best (below). "
         f"Between two kernels the GPU is idle for {rates.GAP_US:g} µs; a launch takes the host {rates.HOST_US:g} µs.",
         "",
         f"## One row, by class: {name_of(SHOWN)}, {SHOWN_GPU}",
@@ -407,9 +433,10 @@ def page(table: dict, measured: list) -> list:
         lines += [f"### {name}", ""]
         if file.resolve() == MEASURED.resolve():
             lines += [
-                "That page is of a build before cuBLASLt. The same kernels are counted with `TOOLTUNE_CUBLASLT=0`, and products are Burn's, whose rate is not published: "
-                f"{rates.BURN_TFLOPS:g} TFLOP/s for them and {rates.FITTED_ATTENTION_TFLOPS:g} for attention bring the forecast nearest to the three numbers, so only the third is a check. "
-                "Both are what WMMA through shared memory reaches on that processor.",
+                "That page is of a build before cuBLASLt: the same kernels are counted with `TOOLTUNE_CUBLASLT=0`, and products are Burn's, whose rate nobody has published. "
+                f"Two rates were sought for three numbers: {rates.BURN_TFLOPS:g} TFLOP/s for products and {rates.FITTED_ATTENTION_TFLOPS:g} for attention come nearest. "
+                f"With {gpu_of(file).tflops * gpu_of(file).attention.share:.0f} for attention, products are nearest at {rates.BURN_TFLOPS_BESIDE_HIGH:g}, and further off; "
+                "so the lower rate of attention is the likelier one, and a GPU has to say. Once products are cuBLASLt's, most of a step is attention with either.",
                 "",
             ]
         lines += [*beside(table, file), ""]

@@ -178,16 +178,25 @@ def summary(step: Step, rows: dict) -> str:
     return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
 
 
+# Burn writes into a buffer that nobody else holds and copies it where another thread has not let go of it yet: once in some thousand
+# launches it makes one copy more. So what differs is counted again.
+ATTEMPTS = 3
+
+
 def check(program: str, steps: list) -> list:
     """Prints what each step launches and returns what is not as the table says."""
     table = read_table()
     print("| step | kernels a layer | products a layer | both, of the model |\n|---|--:|--:|--:|", flush=True)
     lines = []
     for step in steps:
-        rows = counted(program, step)
-        print(summary(step, rows), flush=True)
         expected, _ = table.get(name_of(step), ({}, None))
-        lines += differences(name_of(step), expected, rows)
+        for _ in range(ATTEMPTS):
+            rows = counted(program, step)
+            found = differences(name_of(step), expected, rows)
+            if not found:
+                break
+        print(summary(step, rows), flush=True)
+        lines += found
     return lines
 
 
@@ -209,11 +218,21 @@ def check_whole(program: str, shapes: list) -> list:
     return lines
 
 
+def counted_alike(program: str, step: Step) -> dict:
+    """What two counts in turn agree on."""
+    last = counted(program, step)
+    for _ in range(ATTEMPTS):
+        last, before = counted(program, step), last
+        if last == before:
+            return last
+    raise Failure(f"{name_of(step)}: no two counts in turn are alike:\n" + "\n".join(differences(name_of(step), before, last)))
+
+
 def write(program: str) -> None:
     """Memory is that with dropout, which is more: without it none is taken."""
     table = {}
     for step in all_steps():
-        rows, gib = counted(program, step), None
+        rows, gib = counted_alike(program, step), None
         if step.dropout > 0:
             with tempfile.TemporaryDirectory() as folder:
                 _, gib, _ = run(program, step, shape_of(step.shape)["num_hidden_layers"], 1, Path(folder))
