@@ -5,12 +5,15 @@
  * It refuses what the library would: descriptors that were destroyed, layouts that are too narrow,
  * matrices beyond a block of the device's memory, addresses that are not aligned as was promised, a
  * workspace that is too small, a stream that is none. At its end a line on the error output says how
- * many products there were, of how many forms.
+ * many products there were, of how many forms; with FAKE_CUDA_NAMES=1, a line for each size and type
+ * says how many, as a row-major program sees them: rows x columns of sums, x what is summed up. Where
+ * CUDA_ON_CPU_KERNELS is `none`, products are checked and counted and nothing is computed.
  *
  *   gcc -O2 -shared -fPIC -o libcublasLt.so cublaslt.c -ldl
  */
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +21,11 @@
 
 enum { OK = 0, INVALID_VALUE = 7 };
 enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68 };
-enum Kind { HANDLE = 0x4c54, LAYOUT, PRODUCT, PREFERENCE, DESTROYED };
+enum ObjectKind { HANDLE = 0x4c54, LAYOUT, PRODUCT, PREFERENCE, DESTROYED };
 enum { TRANSPOSED_A = 3, TRANSPOSED_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4 };
 
 typedef struct {
-    enum Kind kind;
+    enum ObjectKind kind;
     int type;
     uint64_t rows, columns;
     int64_t pitch;
@@ -47,12 +50,46 @@ static int refuse(const char *what, uint64_t number) {
     return INVALID_VALUE;
 }
 
+/* Products of one size and type. */
+struct Kind {
+    uint64_t rows, columns, inner;
+    int factors, sums, is_added, has_bias;
+    long count;
+    struct Kind *next;
+};
+static struct Kind *kinds;
+static pthread_mutex_t kinds_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_kind(struct Kind of) {
+    pthread_mutex_lock(&kinds_lock);
+    struct Kind *known = kinds;
+    while (known && (known->rows != of.rows || known->columns != of.columns || known->inner != of.inner || known->factors != of.factors ||
+                     known->sums != of.sums || known->is_added != of.is_added || known->has_bias != of.has_bias))
+        known = known->next;
+    if (!known) {
+        known = malloc(sizeof *known);
+        *known = of;
+        known->count = 0;
+        known->next = kinds;
+        kinds = known;
+    }
+    known->count++;
+    pthread_mutex_unlock(&kinds_lock);
+}
+
 __attribute__((destructor)) static void finish(void) {
+    static const char *const names[] = {"f32", "bf16"};
+    if (getenv("FAKE_CUDA_NAMES"))
+        for (const struct Kind *kind = kinds; kind; kind = kind->next)
+            fprintf(stderr, "fake cuBLASLt: %ld products of %llu x %llu x %llu, %s to %s%s%s\n", kind->count,
+                    (unsigned long long)kind->rows, (unsigned long long)kind->columns, (unsigned long long)kind->inner,
+                    names[kind->factors == R_16BF], names[kind->sums == R_16BF], kind->is_added ? ", added" : "",
+                    kind->has_bias ? ", with bias" : "");
     if (products + refused)
         fprintf(stderr, "fake cuBLASLt: %ld products, %ld algorithms asked for, %ld refused\n", products, forms, refused);
 }
 
-static int make(Object **object, enum Kind kind) {
+static int make(Object **object, enum ObjectKind kind) {
     *object = calloc(1, sizeof **object);
     (*object)->kind = kind;
     (*object)->epilogue = EPILOGUE_DEFAULT;
@@ -62,7 +99,7 @@ static int make(Object **object, enum Kind kind) {
 }
 
 /* Is never given back, so that whoever uses it again is seen. */
-static int destroy(Object *object, enum Kind kind) {
+static int destroy(Object *object, enum ObjectKind kind) {
     if (object->kind != kind)
         return refuse("something else is destroyed", object->kind);
     object->kind = DESTROYED;
@@ -241,9 +278,13 @@ int cublasLtMatmul(Object *handle, Object *product, const float *alpha, const vo
     } else if (product->epilogue != EPILOGUE_DEFAULT) {
         return refuse("an epilogue", product->epilogue);
     }
+    __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
+    count_kind((struct Kind){n, m, inner, a->type, d->type, *beta != 0, product->epilogue == EPILOGUE_BIAS});
+    const char *kernels = getenv("CUDA_ON_CPU_KERNELS");
+    if (kernels && !strcmp(kernels, "none"))
+        return OK;
     struct Job *job = malloc(sizeof *job);
     *job = (struct Job){*product, {*a, *b, *c, *d}, *alpha, *beta, {(void *)A, (void *)B, (void *)C, D}};
     enqueue(stream, compute, job);
-    __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
     return OK;
 }

@@ -6,9 +6,10 @@
  * checked here: blocks, threads, shared memory, pitches of copies, and the memory of the device,
  * FAKE_CUDA_GIB or 79.1 GiB. What is against them is refused and said. At its end a line on the error
  * output says how many kernels were loaded and launched, what was refused, and the most memory that
- * was held; with FAKE_CUDA_NAMES=1, a line for each kernel's name says how often it was launched.
+ * was held; with FAKE_CUDA_NAMES=1, a line for each kernel says how often it was launched, with how many
+ * threads in all.
  *
- * With the real NVRTC, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
+ * With the real NVRTC, or where CUDA_ON_CPU_KERNELS is `none`, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
  * library for the CPU and computes what it says. Work of a stream is done as late as can be: when the
  * program waits for it, or another stream waits for an event behind it. So whoever forgets to wait
  * reads what was there before. FAKE_CUDA_WAITS=0 forgets what streams wait for, to show that it matters.
@@ -388,7 +389,7 @@ struct Launch {
 };
 struct Kernel {
     int shared_bytes; /* That it has asked for. */
-    long launches;
+    long launches, threads;
     char name[256];
     void *library;
     int (*run)(void **arguments, const struct Launch *launch);
@@ -458,6 +459,7 @@ Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid
     __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
     size_t threads = (size_t)block_x * block_y * block_z;
+    __atomic_add_fetch(&kernel->threads, (long)(threads * grid_x * grid_y * grid_z), __ATOMIC_RELAXED);
     if (!grid_x || !grid_y || !grid_z || !threads)
         return refuse("a launch of nothing, with so many threads", threads);
     if (threads > BLOCK_THREADS || block_z > BLOCK_Z)
@@ -488,7 +490,7 @@ Result cuGetErrorString(int error, const char **text) { return cuGetErrorName(er
 __attribute__((destructor)) static void finish(void) {
     if (getenv("FAKE_CUDA_NAMES"))
         for (struct Kernel *kernel = kernels; kernel; kernel = kernel->next)
-            fprintf(stderr, "fake CUDA: %ld launches of %s\n", kernel->launches, kernel->name);
+            fprintf(stderr, "fake CUDA: %ld launches, %ld threads of %s\n", kernel->launches, kernel->threads, kernel->name);
     if (modules > 0)
         fprintf(stderr, "fake CUDA: %ld kernels, %ld launches, %ld refused, %.2f GiB of memory at most\n", modules, launches,
                 refused, (double)most / ((size_t)1 << 30));

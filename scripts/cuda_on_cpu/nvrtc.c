@@ -3,7 +3,7 @@
  * beside this file to run.
  *
  * CUDA_ON_CPU is the folder of this file, CUDA_ON_CPU_KERNELS the one for the libraries, which are
- * made once for a text.
+ * made once for a text. Where that is `none`, nothing is compiled and kernels compute nothing.
  *
  *   gcc -O1 -shared -fPIC -o libnvrtc.so nvrtc.c
  */
@@ -46,6 +46,10 @@ static uint64_t hash(const char *text) {
 
 int nvrtcCompileProgram(struct Program *program, int n, const char *const *options) {
     const char *home = getenv("CUDA_ON_CPU"), *folder = getenv("CUDA_ON_CPU_KERNELS");
+    if (folder && !strcmp(folder, "none")) {
+        strcpy(program->result, "a kernel that computes nothing");
+        return OK;
+    }
     if (!home || !folder || *folder != '/')
         return INVALID_INPUT;
     char stem[2048], command[8192];

@@ -167,8 +167,12 @@ impl RandomWeights {
     }
 
     fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
-        let values = self.table.iter().copied().cycle();
-        let values = values.take(shape[0] * shape[1]).collect();
+        let n = shape[0] * shape[1];
+        let mut values = Vec::with_capacity(n);
+        while values.len() < n {
+            let left = n - values.len();
+            values.extend_from_slice(&self.table[..left.min(self.table.len())]);
+        }
         FrozenWeight::new(values, shape, self.dtype, &self.device)
     }
 

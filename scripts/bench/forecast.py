@@ -1,0 +1,494 @@
+"""The side of scripts/bench/forecast: tokens/s and memory of training steps on GPUs, from counted launches and published rates.
+
+A step's products are known by their sizes, so their floating-point operations and bytes are; each other kernel reads and writes so
+many bytes a thread, which stand in `KERNELS`. A class of work takes its operations at the rate of its GPU, or its bytes, whichever
+takes longer; forecast_rates.py holds the rates.
+"""
+
+import argparse
+import collections
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+
+import forecast_rates as rates
+from forecast_rates import ATTENTION, CLASSES, ELEMENTWISE, GPUS, HEAD, LAUNCHES, LORA, PRODUCTS
+from launches import RANK, TABLE, Step, name_of, read_table, shape_of
+from machine import ROOT, commit
+
+OUTPUT = ROOT / "benchmarks/forecast.md"
+# The row whose arithmetic is shown.
+SHOWN_GPU, SHOWN = "H100 SXM", Step("llama-3-8b", 2, 4096, 0.05, "kept")
+# Steps of the page: shape, documents, tokens of each.
+ROWS = [("llama-3-8b", 2, 4096), ("llama-3-8b", 1, 16384), ("llama-3.2-1b", 8, 2048), ("qwen3-4b", 2, 4096), ("qwen3-0.6b", 8, 2048)]
+MEASURED = ROOT / "benchmarks/h200.md"
+
+Work = collections.namedtuple("Work", "launches flops bytes ms")
+Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers intermediate")
+# Of a kernel: its class, and bytes of main memory as a function of its threads and of the model's shape.
+Kernel = collections.namedtuple("Kernel", "kind bytes")
+
+
+def a_thread(n: float):
+    return lambda threads, shape: threads * n
+
+
+def a_row(bytes_of):
+    """One block of 256 threads a row."""
+    return lambda threads, shape: threads / 256 * bytes_of(shape)
+
+
+def maps_of(shape: Shape) -> list:
+    """Inputs and outputs of the linear layers of a block."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    maps = [(shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden)]
+    return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
+
+
+def adapter_values(shape: Shape) -> int:
+    """Values of the adapters on all linear layers."""
+    return shape.layers * RANK * sum(inputs + outputs for inputs, outputs in maps_of(shape))
+
+
+# By the beginning of a kernel's name; the longest that fits counts. A thread moves 16 bytes at a time, eight numbers of bf16.
+KERNELS = {
+    # The table's row to the f32 stream.
+    "copy_rows": Kernel(ELEMENTWISE, a_thread(4 * 2 + 4 * 4)),
+    # The stream to bf16; and, with the gradient of that, to its own.
+    "normalize_t": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2))),
+    "normalize_dx": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
+    # A pair of vectors, read and written.
+    "rotate_pairs": Kernel(ELEMENTWISE, a_thread(2 * 2 * 16)),
+    # Gate and up to their product; with its gradient to their gradients.
+    "gate_t": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "gate_gradient": Kernel(ELEMENTWISE, a_thread(5 * 16)),
+    # Two rows of a head to a number.
+    "dot_rows": Kernel(ELEMENTWISE, lambda threads, shape: threads * (2 * 2 * shape.head_dim + 4)),
+    # Four numbers read and written, of a third of the launches read again where they are added: 16 or 24 bytes.
+    "drop_elements": Kernel(LORA, a_thread(18.7)),
+    # Logits read twice, and their gradients written.
+    "row_losses": Kernel(HEAD, a_row(lambda shape: shape.vocabulary * 2 * 3)),
+    # AdamW over the flat buffer: four arrays read, three written; and the norm of one.
+    "move_on": Kernel(LORA, a_thread(7 * 16)),
+    "sum_squares": Kernel(LORA, lambda threads, shape: 4 * adapter_values(shape)),
+    "root_of_sum": Kernel(LORA, a_thread(0)),
+    # Burn's, of so many numbers at a time as the end of the name says: casts, filling, arithmetic of two tensors and of one with a
+    # number, of one alone, copies of parts.
+    "cast_element_i_f32_o_bf16_n_4": Kernel(ELEMENTWISE, a_thread(4 * (4 + 2))),
+    "cast_element_i_bf16_o_f32_n_8": Kernel(ELEMENTWISE, a_thread(8 * (2 + 4))),
+    "full_kernel_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(16)),
+    "full_kernel_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(16)),
+    "full_kernel_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(4)),
+    "kernel_binop_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "kernel_binop_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(3 * 16)),
+    "kernel_binop_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(3 * 4)),
+    "kernel_scalar_binop_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "kernel_scalar_binop_c_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "kernel_scalar_binop_c_f32_n_1": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    "unary_float_f_f32_n_1": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    "unary_numeric_t_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_assign_kernel_e_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_assign_kernel_e_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
+    "slice_kernel_e_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
+    "select_kernel_t_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
+    "select_kernel_t_f32": Kernel(ELEMENTWISE, a_thread(2 * 4)),
+    # A thread sums a row of a head.
+    "reduce_kernel_in_f32": Kernel(ELEMENTWISE, lambda threads, shape: threads * shape.head_dim * 4),
+    # A thread a column, which goes through the learned rows one after the other: see SERIAL.
+    "select_assign_kernel": Kernel(ELEMENTWISE, a_thread(0)),
+}
+# Kernels whose threads wait for main memory once for each learned row.
+SERIAL = ("select_assign_kernel",)
+
+
+def read_shape(name: str) -> Shape:
+    config = shape_of(name)
+    keys = ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "num_hidden_layers", "intermediate_size"]
+    return Shape(*(config[key] for key in keys))
+
+
+def kernel_of(name: str) -> Kernel:
+    found = [prefix for prefix in KERNELS if name.startswith(prefix)]
+    if not found:
+        raise SystemExit(f"forecast: {TABLE.name} has a kernel {name}, of which nobody knows the bytes; add it to KERNELS in scripts/bench/forecast.py")
+    return KERNELS[max(found, key=len)]
+
+
+# ------------------------------------------------------------------------------------------ work of a step
+
+
+Product = collections.namedtuple("Product", "rows columns inner factor_bytes sum_bytes is_added")
+
+
+def product_of(what: str) -> Product:
+    """Of `8192 x 6144 x 4096, bf16 to f32, added`."""
+    size = {"f32": 4, "bf16": 2}
+    rows, columns, inner, factors, sums, rest = re.fullmatch(r"(\d+) x (\d+) x (\d+), (\w+) to (\w+)(.*)", what).groups()
+    return Product(int(rows), int(columns), int(inner), size[factors], size[sums], "added" in rest)
+
+
+def kind_of(product: Product, shape: Shape) -> str:
+    sizes = (product.rows, product.columns, product.inner)
+    return HEAD if shape.vocabulary in sizes else LORA if min(sizes) <= 4 * RANK else PRODUCTS
+
+
+def product_work(product: Product) -> tuple:
+    """Floating-point operations and bytes of a product."""
+    rows, columns, inner = product.rows, product.columns, product.inner
+    factors = (rows * inner + inner * columns) * product.factor_bytes
+    return 2.0 * rows * columns * inner, factors + rows * columns * product.sum_bytes * (2 if product.is_added else 1)
+
+
+def attention_flops(step: Step, shape: Shape, passes: int) -> float:
+    """Of one layer, where scores or what is like them are multiplied `passes` times: rows of a tile are 64."""
+    tokens = step.documents * step.length
+    return passes * 2.0 * tokens * (step.length + 64) / 2 * shape.heads * shape.head_dim
+
+
+# Products of scores' size that a kernel makes: scores twice and values; scores, their gradient and queries' gradient; the same for
+# keys and values.
+ATTENTION_PASSES = {"attend": 3, "query_gradients": 3, "key_gradients": 4}
+
+
+def total(row, layers: int) -> tuple:
+    """Launches and threads of a whole model."""
+    return row.launches + (layers - 2) * row.layer_launches, row.threads + (layers - 2) * row.layer_threads
+
+
+def works(step: Step, rows: dict, shape: Shape, gpu, products_tflops: float = None, attention_tflops: float = None) -> dict:
+    """{class: Work} of a step on a GPU."""
+    rate = products_tflops or gpu.tflops * gpu.products.share
+    attention_rate = attention_tflops or gpu.tflops * gpu.attention.share
+    bandwidth = gpu.gbs * gpu.memory.share
+    sums = {kind: [0, 0.0, 0.0, 0.0] for kind in CLASSES}
+
+    def add(kind, launches, flops, n_bytes, seconds):
+        for i, number in enumerate([launches, flops, n_bytes, 1e3 * seconds]):
+            sums[kind][i] += number
+
+    for name, row in rows.items():
+        launches, threads = total(row, shape.layers)
+        what, _, of = name.partition(" ")
+        if what == "product":
+            product = product_of(of)
+            kind = kind_of(product, shape)
+            flops, n_bytes = (launches * n for n in product_work(product))
+            speed = bandwidth * gpu.skinny.share if kind == LORA else bandwidth
+            add(kind, launches, flops, n_bytes, max(flops / rate / 1e12, n_bytes / speed / 1e9))
+            continue
+        passes = next((n for start, n in ATTENTION_PASSES.items() if of.startswith(start)), None)
+        if passes:
+            flops = launches * attention_flops(step, shape, passes)
+            add(ATTENTION, launches, flops, 0.0, flops / attention_rate / 1e12)
+            continue
+        kernel = kernel_of(of)
+        n_bytes = kernel.bytes(threads, shape)
+        waits = launches * step.documents * (step.length - 1) * rates.LATENCY_US / 1e6 if of.startswith(SERIAL) else 0.0
+        add(kernel.kind, launches, 0.0, n_bytes, n_bytes / bandwidth / 1e9 + waits)
+    n = sum(launches for launches, *_ in sums.values())
+    busy = sum(ms for *_, ms in sums.values())
+    # The host launches while the GPU computes; what it needs beyond that is waited for.
+    idle = max(n * rates.GAP_US / 1e3, n * rates.HOST_US / 1e3 - busy)
+    sums[LAUNCHES] = [n, 0.0, 0.0, idle]
+    return {kind: Work(*numbers) for kind, numbers in sums.items()}
+
+
+def speed(step: Step, of_classes: dict) -> float:
+    """Tokens a second."""
+    return step.documents * step.length / sum(work.ms for work in of_classes.values()) * 1e3
+
+
+# ------------------------------------------------------------------------------------------ the page
+
+
+def gib_cell(gib: float) -> str:
+    return f"{gib + rates.CONTEXT_GIB:.1f}"
+
+
+def memory_of(table: dict, step: Step) -> float:
+    """GiB of the pool, counted with dropout: without it, a little less."""
+    return table[name_of(step._replace(dropout=0.05))][1]
+
+
+def low_attention(gpu) -> float:
+    """The lower rate of attention, TFLOP/s."""
+    return gpu.tflops * gpu.attention.share * rates.LOW_OF_HIGH
+
+
+def speed_cell(step: Step, rows: dict, shape: Shape, gpu) -> str:
+    low = speed(step, works(step, rows, shape, gpu, attention_tflops=low_attention(gpu)))
+    high = speed(step, works(step, rows, shape, gpu))
+    return f"{low:,.0f} to {high:,.0f}"
+
+
+def speed_table(table: dict) -> list:
+    lines = [
+        "| model | tokens a step | dropout | blocks | memory, GiB | " + " | ".join(f"{gpu.name}, {gpu.gib:.0f} GiB" for gpu in GPUS) + " |",
+        "|---|--:|--:|---|--:|" + "--:|" * len(GPUS),
+    ]
+    for shape_name, documents, length in ROWS:
+        shape = read_shape(shape_name)
+        for dropout in (0.0, 0.05):
+            for blocks in ("kept", "recomputed"):
+                step = Step(shape_name, documents, length, dropout, blocks)
+                rows, _ = table[name_of(step)]
+                gib = memory_of(table, step)
+                cells = []
+                for gpu in GPUS:
+                    fits = gib + rates.CONTEXT_GIB <= gpu.gib
+                    cells.append(speed_cell(step, rows, shape, gpu) if fits else "does not fit")
+                lines.append(f"| {shape_name} | {documents} x {length:,} | {dropout:g} | {blocks} | {gib_cell(gib)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def share_cell(peak: float, unit: str, share: rates.Share) -> str:
+    source = f"[source]({share.source.split(',')[0]}){''.join(share.source.partition(',')[1:])}" if share.source.startswith("http") else f"source: {share.source}"
+    return f"{share.share:g} of {peak:,.0f} {unit}: {peak * share.share:,.0f} | {share.reason} | {source}"
+
+
+def rate_table() -> list:
+    lines = ["| GPU | work | achieved share of the peak | why | |", "|---|---|--:|---|---|"]
+    for gpu in GPUS:
+        for kind, peak, unit, share in [
+            ("products, head", gpu.tflops, "TFLOP/s", gpu.products),
+            ("attention, at most", gpu.tflops, "TFLOP/s", gpu.attention),
+            ("elementwise", gpu.gbs, "GB/s", gpu.memory),
+            ("LoRA's products", gpu.gbs * gpu.memory.share, "GB/s", gpu.skinny),
+        ]:
+            lines.append(f"| {gpu.name} | {kind} | {share_cell(peak, unit, share)} |")
+    sources = "; ".join(f"[{gpu.name}]({gpu.source})" for gpu in GPUS)
+    return [*lines, "", f"Peaks are those of the data sheets, without sparsity: {sources}."]
+
+
+def shown_work(table: dict) -> list:
+    """One row by class, with its arithmetic."""
+    step, shape = SHOWN, read_shape(SHOWN.shape)
+    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    rows, _ = table[name_of(step)]
+    of_classes = works(step, rows, shape, gpu)
+    all_ms = sum(work.ms for work in of_classes.values())
+    lines = ["| class | launches | TFLOP | GB | ms | share |", "|---|--:|--:|--:|--:|--:|"]
+    for kind, work in of_classes.items():
+        counts = f"{work.flops / 1e12:.1f} | {work.bytes / 1e9:.1f}"
+        lines.append(f"| {kind} | {work.launches:,} | {counts} | {work.ms:.0f} | {work.ms / all_ms:.0%} |")
+    tokens = step.documents * step.length
+    lines.append(f"| all | | | | {all_ms:.0f} | {tokens:,} tokens / {all_ms / 1e3:.3f} s = {speed(step, of_classes):,.0f} a second |")
+    product, head, attention, elementwise, lora, launches = (of_classes[kind] for kind in CLASSES)
+    rate, attention_rate, bandwidth = gpu.tflops * gpu.products.share, gpu.tflops * gpu.attention.share, gpu.gbs * gpu.memory.share
+    n = launches.launches
+    weights = sum(inputs * outputs for inputs, outputs in maps_of(shape))
+    in_bytes = elementwise.bytes / bandwidth / 1e6
+    lines += [
+        "",
+        f"- products: {product.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {product.flops / rate / 1e9:.0f} ms. "
+        f"Of a block forward 2 x {tokens:,} x {weights:,} weights, and the same backward, where gradients of the weights are not wanted",
+        f"- head: {head.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {head.flops / rate / 1e9:.0f} ms, logits and the gradient of what they are of",
+        f"- attention: {attention.flops / 1e12:.1f} TFLOP / {attention_rate:.0f} TFLOP/s = {attention.flops / attention_rate / 1e9:.0f} ms. "
+        "Ten products of the size of the scores a layer, causal: three forward, of which one is made twice, and seven backward",
+        f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms, and {elementwise.ms - in_bytes:.0f} ms of two kernels "
+        f"whose threads go through the learned rows one after the other, {rates.LATENCY_US:g} µs each",
+        f"- LoRA: {lora.bytes / 1e9:.1f} GB, of which those of products go at {gpu.skinny.share:g} of the others' rate; its {lora.flops / 1e12:.1f} TFLOP are hidden behind them",
+        f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
+    ]
+    low = works(step, rows, shape, gpu, attention_tflops=low_attention(gpu))
+    lines += [
+        "",
+        f"With attention at {low_attention(gpu):.0f} TFLOP/s it takes {low[ATTENTION].ms:,.0f} ms of {sum(work.ms for work in low.values()):,.0f}, "
+        f"and the step makes {speed(step, low):,.0f} tokens a second.",
+    ]
+    return lines + ["", "What is launched:", "", *kernel_lines(step, rows, shape)]
+
+
+def kernel_lines(step: Step, rows: dict, shape: Shape) -> list:
+    """Every kernel of the shown row."""
+    lines = ["| what is launched | class | launches of the model | in a further block | TFLOP | GB |", "|---|---|--:|--:|--:|--:|"]
+    for name, row in rows.items():
+        launches, threads = total(row, shape.layers)
+        what, _, of = name.partition(" ")
+        passes = next((n for start, n in ATTENTION_PASSES.items() if of.startswith(start)), None)
+        if what == "product":
+            kind = kind_of(product_of(of), shape)
+            flops, n_bytes = product_work(product_of(of))
+            counts = f"{launches * flops / 1e12:.2f} | {launches * n_bytes / 1e9:.2f}"
+        elif passes:
+            kind, counts = ATTENTION, f"{launches * attention_flops(step, shape, passes) / 1e12:.2f} | "
+        else:
+            kind, counts = kernel_of(of).kind, f" | {kernel_of(of).bytes(threads, shape) / 1e9:.2f}"
+        lines.append(f"| {of} | {kind} | {launches:,} | {row.layer_launches} | {counts} |")
+    return lines
+
+
+def conclusions(table: dict) -> list:
+    """What stands out, with its numbers."""
+    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    shares = [
+        works(SHOWN, table[name_of(SHOWN)][0], read_shape(SHOWN.shape), gpu, attention_tflops=attention) for attention in (None, low_attention(gpu))
+    ]
+    attention = [of_classes[ATTENTION].ms / sum(work.ms for work in of_classes.values()) for of_classes in shares]
+
+    def a_layer(shape_name, documents, length):
+        rows, _ = table[name_of(Step(shape_name, documents, length, 0.05, "kept"))]
+        return sum(row.layer_launches for name, row in rows.items() if name.startswith("kernel "))
+
+    dropped = {dropout: table[name_of(SHOWN._replace(dropout=dropout))][0] for dropout in (0.05, 0.0)}
+    seconds = [sum(work.ms for work in works(SHOWN._replace(dropout=p), rows, read_shape(SHOWN.shape), gpu).values()) for p, rows in dropped.items()]
+    small = Step("qwen3-0.6b", 8, 2048, 0.05, "kept")
+    of_small = works(small, table[name_of(small)][0], read_shape(small.shape), gpu)
+    norms = of_small[ELEMENTWISE].ms / sum(work.ms for work in of_small.values())
+    return [
+        f"- Attention takes {attention[0]:.0%} to {attention[1]:.0%} of the step of {SHOWN.shape} on an {SHOWN_GPU}: beside cuBLASLt's products it is what is slow.",
+        f"- Qwen3 launches {a_layer('qwen3-0.6b', 8, 2048)} (0.6B) and {a_layer('qwen3-4b', 2, 4096):,} kernels (4B) a layer, Llama {a_layer('llama-3-8b', 2, 4096)}: the norms of its heads "
+        f"have no kernel on a GPU and are plain operations on one head after the other. On an {SHOWN_GPU}, elementwise work is {norms:.0%} of a step of Qwen3-0.6B at the higher rate of attention.",
+        f"- Dropout of .05 adds {seconds[0] / seconds[1] - 1:.0%} to the step of {SHOWN.shape}.",
+    ]
+
+
+def sensitivity(table: dict) -> list:
+    """What the shown row would be if one rate were a fifth lower."""
+    step, shape = SHOWN, read_shape(SHOWN.shape)
+    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    rows, _ = table[name_of(step)]
+    of_classes = works(step, rows, shape, gpu)
+    base = sum(work.ms for work in of_classes.values())
+    cells = []
+    for kinds in ([PRODUCTS, HEAD], [ATTENTION], [ELEMENTWISE], [LORA]):
+        more = sum(of_classes[kind].ms for kind in kinds) * 0.25
+        cells.append(f"{' and '.join(kinds)} {1 - base / (base + more):.0%}")
+    return [f"A rate that is a fifth lower takes off: {', '.join(cells)}."]
+
+
+# ------------------------------------------------------------------------------------------ measured pages
+
+
+def measured_rows(page: Path) -> list:
+    """(shape, blocks, tokens/s, GiB) of tooltune in the table of a page of scripts/gpu/run."""
+    found = []
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 8 and cells[1] == "tooltune" and re.fullmatch(r"[\d,]+", cells[4]):
+            all_kept = re.fullmatch(r"auto: (\d+) of \1 kept", cells[3]) or cells[3] == "kept"
+            if all_kept or cells[3] == "recomputed":
+                found.append((cells[0], "kept" if all_kept else "recomputed", float(cells[4].replace(",", "")), float(cells[6])))
+    if not found:
+        raise SystemExit(f"forecast: {page} has no row of tooltune with all blocks kept or recomputed, as scripts/gpu/run writes them")
+    return found
+
+
+def gpu_of(page: Path):
+    """The GPU that a page names."""
+    text = page.read_text()
+    for gpu in GPUS:
+        if gpu.name.split()[0 if gpu.name.startswith(("A100", "H100", "H200")) else 1] in text.split("## ")[0]:
+            return gpu
+    raise SystemExit(f"forecast: {page} names none of {', '.join(gpu.name for gpu in GPUS)} before its first section")
+
+
+def burn_rows(table: dict, step: Step) -> dict:
+    """What a step launches without cuBLASLt: its kernels but for Burn's products, and the products by their sizes."""
+    rows = {name: row for name, row in table[name_of(step)][0].items() if not name.startswith("kernel matmul")}
+    of_sizes = table[name_of(step._replace(products="cuBLASLt"))][0]
+    return rows | {name: row for name, row in of_sizes.items() if name.startswith("product ")}
+
+
+def beside(table: dict, page: Path) -> list:
+    """Measured numbers of a page of two documents of 4,096 tokens with dropout .05 beside the forecast."""
+    gpu = gpu_of(page)
+    is_old = page.resolve() == MEASURED.resolve()
+    lines = [
+        "| model | blocks | measured, tokens/s | forecast | forecast / measured | with the higher rate of attention | memory, measured | forecast |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for shape_name, blocks, measured, gib in measured_rows(page):
+        step = Step(shape_name, 2, 4096, 0.05, blocks, "Burn" if is_old else "cuBLASLt")
+        if name_of(step) not in table:
+            continue
+        shape = read_shape(shape_name)
+        if is_old:
+            rows, products = burn_rows(table, step), [rates.BURN_TFLOPS, rates.BURN_TFLOPS_BESIDE_HIGH]
+        else:
+            rows, products = table[name_of(step)][0], [None, None]
+        attention = [low_attention(gpu), None]
+        low, high = (speed(step, works(step, rows, shape, gpu, *both)) for both in zip(products, attention))
+        own = gib_cell(memory_of(table, step))
+        lines.append(
+            f"| {shape_name} | {blocks} | {measured:,.0f} | {low:,.0f} | {low / measured:.2f} | {high:,.0f}, {high / measured:.2f} | {gib} | {own} |"
+        )
+    return lines
+
+
+def page(table: dict, measured: list) -> list:
+    lines = [
+        "# A forecast of training on GPUs",
+        "",
+        "Written by `scripts/bench/forecast`; do not edit.",
+        "",
+        f"**This is a forecast, of commit {commit()}: none of these GPUs was at hand, and nothing in the first table was measured.**",
+        "A step's launches, its products with their sizes, and its memory are counted, on a driver without a GPU "
+        "(`scripts/check-cuda-launches`, `scripts/gpu/launches.json`); the time of each is work divided by a published rate and an assumed share of it.",
+        "From lower to higher is attention, whose kernels are ours and were never timed alone; the other shares have no range. "
+        "A first measurement replaces the shares in `scripts/bench/forecast_rates.py`.",
+        "",
+        "## Tokens a second, and memory",
+        "",
+        f"LoRA r {RANK} on all linear layers, bf16, every token learned, documents packed. Memory is what the pool takes from the driver at most, "
+        f"and {rates.CONTEXT_GIB:g} GiB for CUDA's context.",
+        "",
+        *speed_table(table),
+        "",
+        *conclusions(table),
+        "",
+        "## Rates",
+        "",
+        *rate_table(),
+        "",
+        f"At least, attention reaches {rates.LOW_OF_HIGH:.2f} of that, with which the H200's measured numbers are explained best (below). "
+        f"Between two kernels the GPU is idle for {rates.GAP_US:g} µs; a launch takes the host {rates.HOST_US:g} µs.",
+        "",
+        f"## One row, by class: {name_of(SHOWN)}, {SHOWN_GPU}",
+        "",
+        *shown_work(table),
+        "",
+        *sensitivity(table),
+        "",
+        "## Beside measured numbers",
+        "",
+    ]
+    for file in measured:
+        name = file.resolve().relative_to(ROOT) if file.resolve().is_relative_to(ROOT) else file.name
+        lines += [f"### {name}", ""]
+        if file.resolve() == MEASURED.resolve():
+            lines += [
+                "That page is of a build before cuBLASLt: the same kernels are counted with `TOOLTUNE_CUBLASLT=0`, and products are Burn's, whose rate nobody has published. "
+                f"Two rates were sought for three numbers: {rates.BURN_TFLOPS:g} TFLOP/s for products and {rates.FITTED_ATTENTION_TFLOPS:g} for attention come nearest. "
+                f"With {gpu_of(file).tflops * gpu_of(file).attention.share:.0f} for attention, products are nearest at {rates.BURN_TFLOPS_BESIDE_HIGH:g}, and further off; "
+                "so the lower rate of attention is the likelier one, and a GPU has to say. Once products are cuBLASLt's, most of a step is attention with either.",
+                "",
+            ]
+        lines += [*beside(table, file), ""]
+    lines += [
+        "## What it leaves out",
+        "",
+        "- Clocks: a GPU under full load for minutes lowers them; the shares say by how much that was assumed.",
+        "- Reading and collating rows, evaluation, and saving; compiling kernels in the first step.",
+        "- What stays in the L2 cache from one kernel to the next, which makes small models faster than bytes of main memory say.",
+    ]
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench/forecast", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measured", type=Path, nargs="+", default=[MEASURED], help="pages of scripts/gpu/run to set beside it (benchmarks/h200.md)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="page to write (benchmarks/forecast.md)")
+    arguments = parser.parse_args()
+    missing = [str(file) for file in arguments.measured if not file.is_file()]
+    if missing:
+        raise SystemExit(f"forecast: there is no {', '.join(missing)}")
+    arguments.output.write_text("\n".join(page(read_table(), arguments.measured)) + "\n", encoding="utf-8")
+    print(f"{arguments.output} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""What training steps launch, by kernel and by layer, on a driver without a GPU; the side of scripts/check-cuda-launches.
+
+A step of a model is counted with two and with three blocks, each as the difference of a run of two steps and a run of one. What
+the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the threads that
+they were launched with, products of cuBLASLt by sizes and types. scripts/gpu/launches.json holds what they must be.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = ROOT / "scripts/gpu/shapes"
+TABLE = ROOT / "scripts/gpu/launches.json"
+RANK = 16
+
+# Shape, documents and tokens of each, and dropout: the steps of benchmarks/forecast.md.
+BATCHES = [
+    ("llama-3-8b", 2, 4096, [0.05, 0.0]),
+    ("qwen3-0.6b", 8, 2048, [0.05, 0.0]),
+    ("llama-3.2-1b", 8, 2048, [0.05, 0.0]),
+    ("llama-3.2-1b", 2, 4096, [0.05]),
+    ("llama-3-8b", 1, 16384, [0.05, 0.0]),
+    ("qwen3-4b", 2, 4096, [0.05, 0.0]),
+]
+# Steps whose products are Burn's, of which there are measured numbers in benchmarks/h200.md.
+WITHOUT_CUBLASLT = [("llama-3.2-1b", "kept"), ("llama-3.2-1b", "recomputed"), ("llama-3-8b", "kept")]
+# What is counted where nobody asks for all: the kernels of every step are in these, and their models are small.
+FEW = ["llama-3.2-1b, 2 x 4096, dropout 0.05, kept", "llama-3.2-1b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
+
+Step = collections.namedtuple("Step", "shape documents length dropout blocks products", defaults=["cuBLASLt"])
+# Of one kernel or kind of product: launches and threads of a model of two blocks, and what each further block adds.
+Row = collections.namedtuple("Row", "launches threads layer_launches layer_threads")
+
+
+class Failure(Exception):
+    pass
+
+
+def name_of(step: Step) -> str:
+    products = "" if step.products == "cuBLASLt" else f", products by {step.products}"
+    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}{products}"
+
+
+def all_steps() -> list:
+    steps = [Step(*batch, dropout, blocks) for *batch, dropouts in BATCHES for dropout in dropouts for blocks in ("kept", "recomputed")]
+    return steps + [Step(shape, 2, 4096, 0.05, blocks, "Burn") for shape, blocks in WITHOUT_CUBLASLT]
+
+
+def shape_of(name: str) -> dict:
+    return json.loads((SHAPES / f"{name}.json").read_text())
+
+
+# ------------------------------------------------------------------------------------------ runs
+
+
+def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tuple:
+    """(what was launched, GiB at most, the program's record) of `steps` steps of a model of `layers` blocks."""
+    file = folder / f"{step.shape}.json"
+    file.write_text(json.dumps(shape_of(step.shape) | {"num_hidden_layers": layers}))
+    command = [program, "--shape", file, "--device", "cuda", "--dtype", "bf16", "--rank", RANK, "--warmup", 0, "--steps", steps]
+    command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
+    command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
+    environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
+    environment["TOOLTUNE_CUBLASLT"] = "0" if step.products == "Burn" else "1"
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    said = done.stderr
+    if done.returncode != 0:
+        raise Failure(f"{name_of(step)}: random_step ended with status {done.returncode}:\n{said[-3000:]}")
+    counts, memory = counts_of(said)
+    if any(name.startswith("product ") for name in counts) != (step.products == "cuBLASLt"):
+        raise Failure(f"{name_of(step)}: products are of another library; is that of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
+    return counts, memory, json.loads(done.stdout)
+
+
+def counts_of(said: str) -> tuple:
+    """({name: (launches, threads)}, GiB at most) of what the driver and cuBLASLt have said."""
+    counts = collections.defaultdict(lambda: [0, 0])
+    # Without the hash at its end, which is of what a kernel was specialised for.
+    for launches, threads, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$", said, re.MULTILINE):
+        counts[f"kernel {name}"][0] += int(launches)
+        counts[f"kernel {name}"][1] += int(threads)
+    for products, what in re.findall(r"^fake cuBLASLt: (\d+) products of (.*)$", said, re.MULTILINE):
+        counts[f"product {what}"][0] += int(products)
+    found = re.search(r"^fake CUDA: \d+ kernels, \d+ launches, (\d+) refused, ([0-9.]+) GiB", said, re.MULTILINE)
+    products = re.search(r"^fake cuBLASLt: .* (\d+) refused$", said, re.MULTILINE)
+    if not found:
+        raise Failure(f"the driver said no sums; is it the one of scripts/cuda_on_cpu?\n{said[-3000:]}")
+    if found[1] != "0" or (products and products[1] != "0"):
+        raise Failure(f"something was refused:\n{said[-3000:]}")
+    return {name: tuple(count) for name, count in counts.items()}, float(found[2])
+
+
+def less(more: dict, fewer: dict) -> dict:
+    """What `more` has beside `fewer`."""
+    difference = {}
+    for name in more.keys() | fewer.keys():
+        pair = [a - b for a, b in zip(more.get(name, (0, 0)), fewer.get(name, (0, 0)))]
+        if any(pair):
+            difference[name] = tuple(pair)
+    return difference
+
+
+def fewer(counts: dict, others: dict) -> dict:
+    """The lesser of two counts of each name."""
+    return {name: min(counts[name], others[name]) for name in counts.keys() & others.keys()}
+
+
+def counted(program: str, step: Step, least: dict) -> dict:
+    """{name: Row} of a step, from the least that each run has launched; `least` keeps that of earlier calls.
+
+    Burn writes into a buffer that nobody else holds and copies it where another thread has not let go of it yet: once in some thousand
+    launches it makes one copy more. That is the host's pace and not the step's.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for runs in ((layers, steps) for layers in (2, 3) for steps in (1, 2)):
+            counts = run(program, step, *runs, Path(folder))[0]
+            least[runs] = fewer(counts, least.get(runs, counts))
+    two_blocks, three_blocks = (less(least[layers, 2], least[layers, 1]) for layers in (2, 3))
+    layer = less(three_blocks, two_blocks)
+    names = sorted(two_blocks.keys() | layer.keys())
+    return {name: Row(*two_blocks.get(name, (0, 0)), *layer.get(name, (0, 0))) for name in names}
+
+
+def whole(program: str, step: Step, steps: int = 3) -> dict:
+    """Launches and products of a step, kernels, seconds on the host and GiB at most of a whole model."""
+    layers = shape_of(step.shape)["num_hidden_layers"]
+    with tempfile.TemporaryDirectory() as folder:
+        one, _, _ = run(program, step, layers, 1, Path(folder))
+        all_counts, memory, record = run(program, step, layers, 1 + steps, Path(folder))
+    n = sum(launches for launches, _ in less(all_counts, one).values())
+    return {
+        "launches": n // steps,
+        "kernels": sum(name.startswith("kernel ") for name in all_counts),
+        "host": statistics.median(record["seconds"][1:]),
+        "memory": memory,
+    }
+
+
+def launches_of_model(rows: dict, layers: int) -> int:
+    return sum(row.launches + (layers - 2) * row.layer_launches for row in rows.values())
+
+
+# ------------------------------------------------------------------------------------------ the table
+
+
+def read_table() -> dict:
+    """{step: ({name: Row}, GiB or None)}"""
+    table = json.loads(TABLE.read_text())
+    return {step: ({name: Row(*row) for name, row in entry["rows"].items()}, entry["gib"]) for step, entry in table.items()}
+
+
+def write_table(table: dict) -> None:
+    """A line for each kernel, so that a change shows itself in a diff."""
+    entries = []
+    for step, (rows, gib) in table.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(row))}" for name, row in rows.items())
+        entries.append(f'{json.dumps(step)}: {{"gib": {json.dumps(gib)}, "rows": {{\n{lines}\n}}}}')
+    TABLE.write_text("{\n" + ",\n".join(entries) + "\n}\n")
+
+
+def said_of(row: Row, name: str) -> str:
+    threads = "" if name.startswith("product ") else f", of {row.threads:,} and {row.layer_threads:,} threads"
+    return f"{row.launches} in two blocks and {row.layer_launches} in each further one{threads}"
+
+
+def differences(step: str, expected: dict, found: dict) -> list:
+    nothing = Row(0, 0, 0, 0)
+    lines = []
+    for name in sorted(expected.keys() | found.keys()):
+        wanted, counted_row = expected.get(name, nothing), found.get(name, nothing)
+        if wanted != counted_row:
+            lines.append(f"{step}: {name}: expected {said_of(wanted, name)}; found {said_of(counted_row, name)}")
+    return lines
+
+
+def summary(step: Step, rows: dict) -> str:
+    layers = shape_of(step.shape)["num_hidden_layers"]
+    kinds = [sum(row.layer_launches for name, row in rows.items() if name.startswith(kind)) for kind in ("kernel", "product")]
+    return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
+
+
+# Counts of a step that is not as the table says.
+ATTEMPTS = 4
+
+
+def check(program: str, steps: list) -> list:
+    """Prints what each step launches and returns what is not as the table says."""
+    table = read_table()
+    print("| step | kernels a layer | products a layer | both, of the model |\n|---|--:|--:|--:|", flush=True)
+    lines = []
+    for step in steps:
+        expected, _ = table.get(name_of(step), ({}, None))
+        least = {}
+        for _ in range(ATTEMPTS):
+            rows = counted(program, step, least)
+            found = differences(name_of(step), expected, rows)
+            if not found:
+                break
+        print(summary(step, rows), flush=True)
+        lines += found
+    return lines
+
+
+def check_whole(program: str, shapes: list) -> list:
+    """The same for whole models, of two documents of 4,096 tokens, and that they are two blocks and their layers."""
+    table = read_table()
+    print("\n| shape | blocks | kernels | launches a step | host, s a step | memory, GiB |\n|---|---|--:|--:|--:|--:|", flush=True)
+    lines = []
+    for shape in shapes:
+        for blocks in ("recomputed", "kept"):
+            step = Step(shape, 2, 4096, 0.05, blocks)
+            found = whole(program, step)
+            n = found["launches"]
+            print(f"| {shape} | {blocks} | {found['kernels']} | {n:,} | {found['host']:.2f} | {found['memory']:.2f} |", flush=True)
+            rows, _ = table.get(name_of(step), (None, None))
+            expected = n if rows is None else launches_of_model(rows, shape_of(shape)["num_hidden_layers"])
+            if n != expected:
+                lines.append(f"{name_of(step)}: the whole model: expected {expected} launches, found {n}")
+    return lines
+
+
+def write(program: str) -> None:
+    """Memory is that with dropout, which is more: without it none is taken."""
+    table = {}
+    for step in all_steps():
+        rows, gib, least = {}, None, {}
+        for _ in range(2):
+            rows = counted(program, step, least)
+        if step.dropout > 0:
+            with tempfile.TemporaryDirectory() as folder:
+                _, gib, _ = run(program, step, shape_of(step.shape)["num_hidden_layers"], 1, Path(folder))
+        table[name_of(step)] = (rows, gib)
+        print(f"{summary(step, rows)} {gib}", flush=True)
+        write_table(table)
+    print(f"{TABLE.relative_to(ROOT)} written")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/check-cuda-launches", description=__doc__)
+    parser.add_argument("program", help="random_step, on the driver of scripts/cuda_on_cpu")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="every step of the table; else some that have all kernels")
+    what.add_argument("--whole", nargs="+", metavar="SHAPE", help="whole models, with the kernels and the memory they take")
+    what.add_argument("--write", action="store_true", help="write the table anew")
+    arguments = parser.parse_args()
+    try:
+        if arguments.write:
+            write(arguments.program)
+            return 0
+        if arguments.whole:
+            lines = check_whole(arguments.program, arguments.whole)
+        else:
+            lines = check(arguments.program, [s for s in all_steps() if arguments.all or name_of(s) in FEW])
+    except Failure as failure:
+        lines = [str(failure)]
+    for line in lines:
+        print(f"check-cuda-launches: {line}", file=sys.stderr)
+    if lines:
+        table = TABLE.relative_to(ROOT)
+        print(f"check-cuda-launches: where a change means to launch that, `scripts/check-cuda-launches --write FOLDER` writes {table} anew", file=sys.stderr)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
