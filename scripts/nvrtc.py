@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-# Compute capabilities of A100, H100 and H200, and B200, in the form that CubeCL asks for.
-ARCHITECTURES = ["sm_80", "sm_90a", "sm_100a"]
+# Compute capabilities of A100, of A10 and RTX 30, of H100 and H200, and of B200, in the form that CubeCL asks for.
+ARCHITECTURES = ["sm_80", "sm_86", "sm_90a", "sm_100a"]
 
 # A few bytes of a kernel's cold numbers may spill; a loop's may not, and those are never so few.
 SPILL_LIMIT = 64

@@ -16,6 +16,8 @@ use cudarc::driver::sys::CUdevice_attribute::{
 };
 use cudarc::driver::sys::cuDriverGetVersion;
 
+pub use crate::cudnn::{AttentionShape, plan_workspaces};
+
 /// A library that is opened at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {

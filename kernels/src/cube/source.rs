@@ -53,6 +53,8 @@ pub fn sources() -> Result<Vec<Source>, String> {
     let mut texts = Texts::new();
     crate::embedding::cuda::sources(&mut texts);
     crate::rms_norm::cuda::sources(&mut texts);
+    #[cfg(not(feature = "fusion"))]
+    crate::head_norm::cuda::sources(&mut texts);
     crate::rope::cuda::sources(&mut texts);
     crate::swiglu::cuda::sources(&mut texts);
     crate::attention::cuda::sources(&mut texts);

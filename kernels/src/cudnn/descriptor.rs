@@ -163,21 +163,6 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// An attribute of characters, up to `most`.
-    pub(super) fn text(&self, name: Name, most: usize) -> Result<String, Refusal> {
-        let (mut bytes, mut count) = (vec![0u8; most], 0i64);
-        // SAFETY: the library writes at most that many bytes, and the count.
-        checked(unsafe {
-            let place = bytes.as_mut_ptr().cast();
-            let kind = Kind::CUDNN_TYPE_CHAR;
-            sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &raw mut count, place)
-        })?;
-        bytes.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(String::from_utf8_lossy(&bytes)
-            .trim_end_matches('\0')
-            .to_owned())
-    }
-
     /// An attribute that consists of descriptors of one type, at most `most` of them.
     pub(super) fn parts(&self, name: Name, of: Type, most: usize) -> Result<Vec<Self>, Refusal> {
         // The library fills descriptors that the caller has made.

@@ -6,7 +6,7 @@ use cudarc::cudnn::sys::{
     cudnnPointwiseMode_t as Mode, cudnnReduceTensorOp_t as Reduce,
 };
 
-use super::descriptor::{Address, Descriptor, Refusal, Value, checked};
+use super::descriptor::{Address, Descriptor, Refusal, checked};
 
 /// Engine configurations that are tried, the best first.
 const MOST_ENGINES: usize = 16;
@@ -386,13 +386,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The engine and its choices, as cuDNN writes them.
-    pub(super) fn description(&self) -> Result<String, Refusal> {
-        const MOST: usize = 16 << 20;
-        self.plan
-            .text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MOST)
-    }
-
     /// Queues the plan on the stream of the handle.
     ///
     /// # Safety
@@ -431,8 +424,3 @@ impl Plan {
         checked(unsafe { sys::cudnnBackendExecute(handle, self.plan.raw(), pack.raw()) })
     }
 }
-
-const _: fn() = || {
-    fn is_value<T: Value>() {}
-    is_value::<Address>();
-};

@@ -261,11 +261,6 @@ impl Form {
         }
         // Plans are for so many documents of so many tokens at most: powers of two keep them few.
         let length = longest.next_power_of_two().max(64);
-        let band = match causality {
-            Causality::Bidirectional => Band::All,
-            Causality::Sliding(tokens) if tokens < longest => Band::Window(tokens),
-            Causality::Causal | Causality::Sliding(_) => Band::Causal,
-        };
         let mut form = Form {
             documents: lengths.len().next_power_of_two(),
             length,
@@ -273,7 +268,7 @@ impl Form {
             groups,
             size,
             scale: (queries.scale(size) as f32).to_bits(),
-            band,
+            band: Band::of(causality, longest),
             ragged: false,
         };
         // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
@@ -308,6 +303,50 @@ impl Form {
         found.insert(key, workspace);
         workspace
     }
+}
+
+/// What attention a plan is for: bf16, by itself without a GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionShape {
+    /// Documents at most.
+    pub documents: usize,
+    /// Tokens of a document at most.
+    pub length: usize,
+    /// Query heads, and key/value heads.
+    pub heads: [usize; 2],
+    /// Elements of a head.
+    pub size: usize,
+    /// Which tokens of its document a token sees.
+    pub causality: Causality,
+    /// Whether scratch memory lies end to end, as where documents differ much in length.
+    pub ragged: bool,
+}
+
+/// Bytes of the workspaces of cuDNN's plans for attention, forward and backward, on a GPU that is
+/// described by cuDNN's JSON of device properties; none has to be there.
+///
+/// # Errors
+///
+/// In cuDNN's words, for the pass that no engine takes.
+pub fn plan_workspaces(
+    properties: &str,
+    shape: AttentionShape,
+) -> Result<[Result<usize, String>; 2], String> {
+    let said = |refusal: Refusal| refusal.to_string();
+    let on = Place::described(properties).map_err(said)?;
+    let [heads, groups] = shape.heads;
+    let form = Form {
+        documents: shape.documents,
+        length: shape.length,
+        heads,
+        groups,
+        size: shape.size,
+        scale: (Queries::from(heads).scale(shape.size) as f32).to_bits(),
+        band: Band::of(shape.causality, shape.length),
+        ragged: shape.ragged,
+    };
+    Ok([form.forward(&on), form.backward(&on)]
+        .map(|plan| plan.map(|plan| plan.workspace).map_err(said)))
 }
 
 /// What is queued.

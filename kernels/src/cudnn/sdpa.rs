@@ -10,6 +10,7 @@ use cudarc::cudnn::sys::{
 
 use super::descriptor::Refusal;
 use super::graph::{Cut, Four, Graph, Place, Plan, Scalar, Tensor, packed};
+use crate::attention::Causality;
 
 const BF16: Data = Data::CUDNN_DATA_BFLOAT16;
 const F32: Data = Data::CUDNN_DATA_FLOAT;
@@ -51,6 +52,17 @@ pub(super) enum Band {
     Causal,
     /// So many: itself and those before it.
     Window(usize),
+}
+
+impl Band {
+    /// That of documents of at most `longest` tokens.
+    pub(super) fn of(causality: Causality, longest: usize) -> Self {
+        match causality {
+            Causality::Bidirectional => Self::All,
+            Causality::Sliding(tokens) if tokens < longest => Self::Window(tokens),
+            Causality::Causal | Causality::Sliding(_) => Self::Causal,
+        }
+    }
 }
 
 /// What a plan follows from.

@@ -1,4 +1,4 @@
-//! The norm of spans as an operation of the CPU backend, with its backward pass.
+//! The norm of spans as an operation of backends, with its backward pass, and for the CPU.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_number;
 
 /// What backends implement themselves.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
 pub(crate) trait HeadNormOps: Backend {
     /// The contract is [`super::head_norm`]'s.
     fn norm_spans(
@@ -35,10 +35,10 @@ pub(crate) trait HeadNormGradients: HeadNormOps {
 /// What the backward pass needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Saved<B: Backend> {
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    spans: Arc<[usize]>,
-    eps: f32,
+    pub(super) x: FloatTensor<B>,
+    pub(super) weight: FloatTensor<B>,
+    pub(super) spans: Arc<[usize]>,
+    pub(super) eps: f32,
 }
 
 impl HeadNormOps for Flex {

@@ -6,6 +6,8 @@
 
 mod backend;
 mod cpu;
+#[cfg(all(feature = "cube", not(feature = "fusion")))]
+pub(crate) mod cuda;
 pub mod reference;
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
 
-use crate::route::is_served_by_cpu;
+use crate::route::{is_served, is_served_by_cpu};
 use backend::HeadNormOps;
 
 /// The spans of a row and what they are multiplied with; frozen.
@@ -35,7 +37,8 @@ pub struct SpanNorm {
 ///   spans are copied
 /// - returns: `[n, heads, c]`, same dtype
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// A GPU has a kernel for spans of at most two lengths, one behind the other, as all families have them;
+/// with others, or behind Fusion, it goes to the reference.
 ///
 /// # Panics
 ///
@@ -58,8 +61,11 @@ pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
         "head_norm: {normed} numbers need as many weights, not {:?}",
         norm.weight.dims()
     );
-    let plain = norm.weight.dtype() == DType::F32 && is_served_by_cpu(&norm.weight);
-    if !(plain && is_served_by_cpu(&qkv)) {
+    let has_kernel = match is_served_by_cpu(&qkv) {
+        true => is_served_by_cpu(&norm.weight),
+        false => cfg!(not(feature = "fusion")) && is_served(&qkv) && runs(&norm.spans).is_some(),
+    };
+    if !(has_kernel && norm.weight.dtype() == DType::F32) {
         return reference::head_norm(qkv, norm);
     }
     Tensor::from_dispatch(Dispatch::norm_spans(
@@ -68,4 +74,36 @@ pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
         norm.spans.clone(),
         norm.eps as f32,
     ))
+}
+
+/// Spans of one length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Run {
+    spans: usize,
+    length: usize,
+}
+
+/// Spans as two runs of one length each, of which the second may be empty; `None` where they are more.
+fn runs(spans: &[usize]) -> Option<[Run; 2]> {
+    let mut runs = spans.chunk_by(|a, b| a == b).map(|run| Run {
+        spans: run.len(),
+        length: run[0],
+    });
+    let two = [runs.next(), runs.next()].map(Option::unwrap_or_default);
+    runs.next().is_none().then_some(two)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Run, runs};
+
+    #[test]
+    fn spans_are_at_most_two_runs() {
+        let run = |spans, length| Run { spans, length };
+        assert_eq!(runs(&[]), Some([run(0, 0); 2]));
+        assert_eq!(runs(&[64; 3]), Some([run(3, 64), run(0, 0)]));
+        assert_eq!(runs(&[32, 8]), Some([run(1, 32), run(1, 8)]));
+        assert_eq!(runs(&[32, 8, 8]), Some([run(1, 32), run(2, 8)]));
+        assert_eq!(runs(&[32, 8, 32]), None);
+    }
 }

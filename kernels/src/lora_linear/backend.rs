@@ -53,7 +53,7 @@ pub(crate) struct Spec {
     /// Of each map; empty for none.
     pub(crate) dropout: Vec<Option<Dropout>>,
     pub(crate) transform: TransformSpec,
-    /// Nobody reads the output: a GPU leaves it uncomputed.
+    /// Nobody reads the output: it stays uncomputed.
     pub(crate) unread: bool,
 }
 
@@ -355,6 +355,7 @@ fn forward<T: PackedIn>(
         }),
         bias: bias.map(floats),
         residual: residual.map(floats),
+        unread: spec.unread,
     }
     .run();
     let [n, _] = dims(x);

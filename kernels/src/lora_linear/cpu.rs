@@ -49,6 +49,8 @@ pub(crate) struct Forward<'a, T> {
     pub(crate) bias: Option<&'a [f32]>,
     /// `[n, Σ out]`; the result then is f32.
     pub(crate) residual: Option<&'a [f32]>,
+    /// Nobody reads the output: it is zeros.
+    pub(crate) unread: bool,
 }
 
 /// The output: f32 with a residual, else of the operands' type.
@@ -95,6 +97,12 @@ impl<T: Operand> Forward<'_, T> {
             let x = &x[rows.start * stride..rows.end * stride];
             if let Some(adapter) = &self.adapter {
                 adapter.low_values(x, stride, rows.start, low);
+            }
+            if self.unread {
+                // SAFETY: blocks of rows are disjoint.
+                let y = unsafe { y.slice(rows.start * columns, rows.len() * columns) };
+                y.fill(MaybeUninit::new(O::narrow(0.0)));
+                return;
             }
             // SAFETY: all of `low` was just written.
             let low: &[T] = unsafe { low.assume_init_ref() };

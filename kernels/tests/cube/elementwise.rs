@@ -2,8 +2,8 @@
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
-    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, Supervision, adamw, embedding,
-    linear_cross_entropy, rms_norm, rope, swiglu,
+    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, SpanNorm, Supervision, adamw,
+    embedding, head_norm, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
 use crate::support::{
@@ -37,6 +37,36 @@ fn rms_norm_and_its_gradient_agree_with_the_reference() {
             rms_norm::reference::rms_norm(x, &frozen, 1e-5, DType::F32)
         });
         assert_both_near(&format!("{shape:?}"), &ours, &expected);
+    }
+}
+
+#[test]
+fn the_norm_of_spans_and_its_gradient_agree_with_the_reference() {
+    let mut numbers = Numbers::new(9);
+    for ([n, heads, c], spans) in [
+        ([1, 1, 2], vec![2]),
+        ([7, 8, 24], vec![24; 6]),
+        ([50, 8, 16], vec![64, 32]),
+        ([3, 5, 70], vec![70, 140]),
+        ([9, 3, 7], vec![7; 3]),
+        ([40, 4, 128], vec![128; 3]),
+        // Of more than two lengths: the reference on either side.
+        ([4, 4, 8], vec![8, 16, 8]),
+    ] {
+        let weight = numbers.tensor([spans.iter().sum()]);
+        let norm = |weight| SpanNorm {
+            weight: Tensor::from_inner(weight),
+            spans: spans.clone().into(),
+            eps: 1e-6,
+        };
+        let [x, dy] = [0; 2].map(|_| numbers.tensor([n, heads, c]));
+        let frozen = norm(on_device(&weight));
+        let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {
+            head_norm::head_norm(x, &frozen)
+        });
+        let frozen = norm(weight);
+        let expected = differentiate(&x, &dy, |x| head_norm::reference::head_norm(x, &frozen));
+        assert_both_near(&format!("{n} {heads} {c} {spans:?}"), &ours, &expected);
     }
 }
 

@@ -249,6 +249,25 @@ fn value_and_gradients_in_bf16_agree_with_the_reference() {
     assert_agreement(ComputeDtype::Bf16);
 }
 
+/// Bit for bit: what a block computes when it is run again for its gradients.
+#[test]
+fn an_output_that_nobody_reads_changes_no_gradient() {
+    let mut numbers = Numbers::new(19);
+    let unread: Map = |x, linear, extras| {
+        let unread = true;
+        lora_linear(x, linear, LinearExtras { unread, ..extras })
+    };
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        for shape in SHAPES {
+            for kind in KINDS {
+                let case = case(&mut numbers, shape, kind, dtype);
+                let (read, unread) = (run(lora_linear, &case), run(unread, &case));
+                assert!(read[1..] == unread[1..], "{shape:?}, {kind:?}, {dtype:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn without_autodiff_the_value_is_the_same() {
     let mut numbers = Numbers::new(12);

@@ -1,0 +1,70 @@
+//! Makes cuDNN's plans for attention on GPUs that are only described, and prints the bytes of their
+//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the lines are the result"
+)]
+
+use std::env;
+use std::fs;
+use std::process::ExitCode;
+
+use tooltune_kernels::Causality;
+use tooltune_kernels::gpu::{AttentionShape, Library, plan_workspaces};
+
+/// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
+/// heads have a key head each, Gemma 3, SmolLM2.
+const HEADS: [([usize; 2], usize); 6] = [
+    ([32, 8], 128),
+    ([32, 8], 64),
+    ([32, 32], 96),
+    ([8, 8], 128),
+    ([4, 1], 256),
+    ([9, 3], 64),
+];
+
+fn main() -> ExitCode {
+    if Library::Cudnn.find().is_none() {
+        eprintln!(
+            "attention_plans: libcudnn.so cannot be loaded; set LD_LIBRARY_PATH to its folder"
+        );
+        return ExitCode::FAILURE;
+    }
+    for path in env::args().skip(1) {
+        let properties = match fs::read_to_string(&path) {
+            Ok(properties) => properties,
+            Err(error) => {
+                eprintln!("attention_plans: {path}: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        for (heads, size) in HEADS {
+            for causality in [
+                Causality::Causal,
+                Causality::Sliding(1024),
+                Causality::Bidirectional,
+            ] {
+                for ragged in [false, true] {
+                    let shape = AttentionShape {
+                        documents: 2,
+                        length: 4096,
+                        heads,
+                        size,
+                        causality,
+                        ragged,
+                    };
+                    let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
+                    // The driver names the kernels on the error output, behind this line.
+                    eprintln!("plan: {path} {name}");
+                    match plan_workspaces(&properties, shape) {
+                        Ok(passes) => println!("{path} {name}: {passes:?}"),
+                        Err(error) => println!("{path} {name}: {error}"),
+                    }
+                }
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}

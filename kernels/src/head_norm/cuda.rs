@@ -1,0 +1,206 @@
+//! The norm of spans on a GPU: some units a span of a row, which they read twice; the second time from
+//! cache. What lies behind the spans is copied by others.
+
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::backend::{HeadNormGradients, HeadNormOps, Saved};
+use super::runs;
+use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
+
+/// Units that share a span: those of a warp.
+const LANES: u32 = 32;
+
+/// The sum of what the units of a group have, for each of them.
+#[cube]
+fn group_sum(scratch: &mut Shared<[f32]>, own: f32, lane: u32) -> f32 {
+    let place = UNIT_POS as usize;
+    sync_cube();
+    scratch[place] = own;
+    sync_cube();
+    let mut step = comptime!(LANES / 2).runtime();
+    while step > 0 {
+        if lane < step {
+            let other = scratch[place + step as usize];
+            scratch[place] += other;
+        }
+        sync_cube();
+        step /= 2;
+    }
+    scratch[place - lane as usize]
+}
+
+#[cube(launch, create_dummy_kernel)]
+fn norm_spans<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    weight: &[Vector<f32, N>],
+    // The gradient of what `x` became; `x` where there is none.
+    dy: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    rows: u32,
+    // Vectors of a row.
+    width: u32,
+    // Two runs of spans: how many, and vectors of each.
+    first_spans: u32,
+    first_length: u32,
+    second_spans: u32,
+    second_length: u32,
+    eps: f32,
+    #[comptime] gradient: bool,
+    #[define(T)] _dtype: ElemType,
+) {
+    let lane = UNIT_POS % LANES;
+    let spans = first_spans + second_spans;
+    // One more than there are spans: what lies behind them.
+    let items = (spans + 1) as usize;
+    let item = CUBE_POS * comptime!((UNITS / LANES) as usize) + (UNIT_POS / LANES) as usize;
+    let row = item / items;
+    let span = (item % items) as u32;
+    let mut start = span * first_length;
+    let mut length = first_length;
+    if span >= first_spans {
+        start = first_spans * first_length + (span - first_spans) * second_length;
+        length = second_length;
+    }
+    let is_rest = span == spans;
+    if is_rest {
+        length = width - start;
+    }
+    if row >= rows as usize {
+        length = 0u32.into();
+    }
+    let mut normed = length;
+    if is_rest {
+        normed = 0u32.into();
+    }
+    let start = start as usize;
+    let base = row * width as usize + start;
+
+    let mut squares = Vector::<f32, N>::new(0.0);
+    let mut products = Vector::<f32, N>::new(0.0);
+    let mut i = lane;
+    while i < normed {
+        let value = Vector::<f32, N>::cast_from(x[base + i as usize]);
+        squares += value * value;
+        if comptime!(gradient) {
+            let dy = Vector::<f32, N>::cast_from(dy[base + i as usize]);
+            products += value * dy * weight[start + i as usize];
+        }
+        i += LANES;
+    }
+    let mut scratch = Shared::<[f32]>::new_slice(UNITS as usize);
+    let sum = group_sum(&mut scratch, squares.vector_sum(), lane);
+    let elements = max(normed, 1u32) as f32 * squares.vector_size() as f32;
+    let scale = 1.0 / (sum / elements + eps).sqrt();
+    let mut along = 0.0f32;
+    if comptime!(gradient) {
+        let product = group_sum(&mut scratch, products.vector_sum(), lane);
+        along = scale * scale * scale * product / elements;
+    }
+    let along = Vector::<f32, N>::new(along);
+    let scale = Vector::<f32, N>::new(scale);
+
+    let mut i = lane;
+    while i < length {
+        let place = base + i as usize;
+        if is_rest {
+            y[place] = dy[place];
+        } else {
+            let weight = weight[start + i as usize];
+            let value = Vector::<f32, N>::cast_from(x[place]);
+            if comptime!(gradient) {
+                let dy = Vector::<f32, N>::cast_from(dy[place]);
+                y[place] = Vector::<T, N>::cast_from(scale * dy * weight - along * value);
+            } else {
+                y[place] = Vector::<T, N>::cast_from(value * scale * weight);
+            }
+        }
+        i += LANES;
+    }
+}
+
+/// Rows of `x`, `[n, heads, c]`, normed, or the gradient of `x` from `dy`; either has the type of `x`.
+///
+/// # Panics
+///
+/// If the spans are of more than two lengths one behind the other: [`runs`] says so before.
+fn normed(
+    x: CubeTensor,
+    weight: CubeTensor,
+    dy: Option<CubeTensor>,
+    spans: &[usize],
+    eps: f32,
+) -> CubeTensor {
+    let (x, [n, heads, c]) = contiguous(x);
+    let (weight, [_]) = contiguous(weight);
+    let gradient = dy.is_some();
+    let (dy, [_, _, _]) = contiguous(dy.unwrap_or_else(|| x.clone()));
+    let y = output(&x, [n, heads, c], x.dtype);
+    let width = heads * c;
+    if n * width == 0 {
+        return y;
+    }
+    let [first, second] = runs(spans).expect("spans of at most two lengths");
+    let vector = vector_size(4, &[width, first.length, second.length]);
+    let items = n * (spans.len() + 1);
+    norm_spans::launch(
+        &x.client,
+        cubes(&x.client, items.div_ceil((UNITS / LANES) as usize)),
+        CubeDim::new_1d(UNITS),
+        vector,
+        argument(&x),
+        argument(&weight),
+        argument(&dy),
+        argument(&y),
+        n as u32,
+        (width / vector) as u32,
+        first.spans as u32,
+        (first.length / vector) as u32,
+        second.spans as u32,
+        (second.length / vector) as u32,
+        eps,
+        gradient,
+        element(&x),
+    );
+    y
+}
+
+impl HeadNormOps for CubeBackend {
+    fn norm_spans(
+        x: CubeTensor,
+        weight: CubeTensor,
+        spans: std::sync::Arc<[usize]>,
+        eps: f32,
+    ) -> CubeTensor {
+        normed(x, weight, None, &spans, eps)
+    }
+}
+
+impl HeadNormGradients for CubeBackend {
+    fn norm_spans_gradient(saved: Saved<Self>, dy: CubeTensor) -> CubeTensor {
+        let Saved {
+            x,
+            weight,
+            spans,
+            eps,
+        } = saved;
+        normed(x, weight, Some(dy), &spans, eps)
+    }
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        for (gradient, form) in [(false, ""), (true, "gradient")] {
+            let [x, weight, dy, y] = [0; 4].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = norm_spans::create_dummy_kernel(
+                device, target, count, dim, 4, x, weight, dy, y, 1, 1, 1, 1, 1, 1, 1e-5, gradient,
+                element,
+            );
+            texts.add(form, dim, kernel);
+        }
+    }
+}
