@@ -51,9 +51,11 @@ max_steps = 2
 per_device_train_batch_size = 2
 learning_rate = 2e-2
 [eval]
+encoder = "{encoder}"
 eval_strategy = "no"
 max_new_tokens = 24
 """
+ENCODER = ROOT / "models/all-minilm-l6-v2"
 # What scripts/verify/all says of each program: a column of the table, and the number in it.
 COLUMNS = {
     "adapter in peft": r"peft agrees with tooltune: the largest difference of a logit from peft in f64 is (\S+), the limit",
@@ -68,6 +70,8 @@ COLUMNS = {
 def shape(name: str) -> dict:
     """A config.json that llama.cpp can compute."""
     config = CONFIGS[name] | SHARED
+    if name == "llama31":
+        config["rope_scaling"] = config["rope_scaling"] | {"original_max_position_embeddings": 8192}
     if name == "phi3":
         config["sliding_window"] = None
     if name == "olmo3":
@@ -104,7 +108,7 @@ def verified(name: str, tooltune: Path, folder: Path) -> dict:
     for split, n_rows in (("train", 4), ("dev", 2)):
         ran(tooltune, "data", "synth", "slot", "--split", split, "--rows", n_rows, "--output", folder / f"{split}.jsonl")
     config, run = folder / "config.toml", folder / "run"
-    config.write_text(CONFIG.format(model=folder / "model", rows=folder, run=run), encoding="utf-8")
+    config.write_text(CONFIG.format(model=folder / "model", rows=folder, run=run, encoder=ENCODER), encoding="utf-8")
     ran(tooltune, "train", config)
     printed = ran("scripts/verify/all", run, "last")
     numbers = {}

@@ -270,7 +270,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let cases: [(fn(GgufWriter) -> GgufWriter, &str); 6] = [
+        type Damage = fn(GgufWriter) -> GgufWriter;
+        let cases: [(Damage, &str); 6] = [
             (
                 |gguf| gguf.u32("qwen35.block_count", 3),
                 "ssm.inner_size: is missing",

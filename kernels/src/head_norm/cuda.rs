@@ -68,11 +68,11 @@ fn norm_spans<T: Float, N: Size>(
         length = width - start;
     }
     if row >= rows as usize {
-        length = 0u32.into();
+        length = comptime!(0u32).runtime();
     }
     let mut normed = length;
     if is_rest {
-        normed = 0u32.into();
+        normed = comptime!(0u32).runtime();
     }
     let start = start as usize;
     let base = row * width as usize + start;
