@@ -65,7 +65,8 @@ def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tupl
     command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
     command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
-    environment["TOOLTUNE_CUBLASLT"] = "1"
+    # cuDNN's plans would be of a driver that is none: attention is ours.
+    environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:
