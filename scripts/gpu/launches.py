@@ -30,12 +30,10 @@ BATCHES = [
     ("llama-3-8b", 1, 16384, [0.05, 0.0]),
     ("qwen3-4b", 2, 4096, [0.05, 0.0]),
 ]
-# Steps whose products are Burn's, of which there are measured numbers in benchmarks/h200.md.
-WITHOUT_CUBLASLT = [("llama-3.2-1b", "kept"), ("llama-3.2-1b", "recomputed"), ("llama-3-8b", "kept")]
 # What is counted where nobody asks for all: the kernels of every step are in these, and their models are small.
 FEW = ["llama-3.2-1b, 2 x 4096, dropout 0.05, kept", "llama-3.2-1b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
 
-Step = collections.namedtuple("Step", "shape documents length dropout blocks products", defaults=["cuBLASLt"])
+Step = collections.namedtuple("Step", "shape documents length dropout blocks")
 # Of one kernel or kind of product: launches and threads of a model of two blocks, and what each further block adds.
 Row = collections.namedtuple("Row", "launches threads layer_launches layer_threads")
 
@@ -45,13 +43,11 @@ class Failure(Exception):
 
 
 def name_of(step: Step) -> str:
-    products = "" if step.products == "cuBLASLt" else f", products by {step.products}"
-    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}{products}"
+    return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}"
 
 
 def all_steps() -> list:
-    steps = [Step(*batch, dropout, blocks) for *batch, dropouts in BATCHES for dropout in dropouts for blocks in ("kept", "recomputed")]
-    return steps + [Step(shape, 2, 4096, 0.05, blocks, "Burn") for shape, blocks in WITHOUT_CUBLASLT]
+    return [Step(*batch, dropout, blocks) for *batch, dropouts in BATCHES for dropout in dropouts for blocks in ("kept", "recomputed")]
 
 
 def shape_of(name: str) -> dict:
@@ -69,14 +65,15 @@ def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tupl
     command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
     command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
-    environment["TOOLTUNE_CUBLASLT"] = "0" if step.products == "Burn" else "1"
+    # cuDNN's plans would be of a driver that is none: attention is ours.
+    environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:
         raise Failure(f"{name_of(step)}: random_step ended with status {done.returncode}:\n{said[-3000:]}")
     counts, memory = counts_of(said)
-    if any(name.startswith("product ") for name in counts) != (step.products == "cuBLASLt"):
-        raise Failure(f"{name_of(step)}: products are of another library; is that of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
+    if not any(name.startswith("product ") for name in counts):
+        raise Failure(f"{name_of(step)}: no product is cuBLASLt's; is that of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
     return counts, memory, json.loads(done.stdout)
 
 
