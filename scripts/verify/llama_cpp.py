@@ -24,7 +24,7 @@ sys.path[0] = str(ROOT / "scripts")
 import numpy
 
 from dequantised_gguf import write_dequantised
-from llama_cpp_greedy import BOUND, same_text
+from llama_cpp_greedy import bound_of, same_text
 from llama_cpp_model import EXACT, LlamaCppModel, versions
 from logits_file import read_prompts
 from verification_section import record
@@ -40,7 +40,7 @@ def read_texts(path: Path, n: int) -> list:
     return [{**row, "text": row["prediction"]} for row in rows]
 
 
-def measured(model: LlamaCppModel, prompts: list, texts: list) -> list:
+def measured(model: LlamaCppModel, prompts: list, texts: list, bound: float) -> list:
     """Of each prompt: logits, their difference from ours, the share of the same best token, and llama.cpp's text beside ours."""
     rows = []
     for k, (ids, ours) in enumerate(prompts):
@@ -49,7 +49,7 @@ def measured(model: LlamaCppModel, prompts: list, texts: list) -> list:
             raise SystemExit(f"prompt{k}: llama.cpp gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
         if not numpy.isfinite(theirs).all():
             raise SystemExit(f"prompt{k}: llama.cpp gives logits that are not finite; look at the adapter's tensors")
-        verdict, text = same_text(model, theirs[-1], len(ids), texts[k]) if texts else ("", "")
+        verdict, text = same_text(model, theirs[-1], len(ids), texts[k], bound) if texts else ("", "")
         rows.append(
             {
                 "logits": theirs,
@@ -78,21 +78,21 @@ def compare(arguments, prompts: list, texts: list) -> dict:
         found = {}
         for kind, side in sides.items():
             with closing(LlamaCppModel(**side, **settings)) as model:
-                found[kind] = measured(model, prompts, texts)
+                found[kind] = measured(model, prompts, texts, bound_of(arguments.base))
     return found
 
 
-def faults(found: dict) -> list:
+def faults(found: dict, bound: float) -> list:
     """What is wrong, as lines."""
     lines = []
     for k, (exact, alone) in enumerate(zip(found["exact"], found["alone"])):
-        if exact["difference"] > BOUND:
-            lines.append(f"prompt{k}: a logit differs by {exact['difference']:.2e}, the limit is {BOUND:.0e}")
+        if exact["difference"] > bound:
+            lines.append(f"prompt{k}: a logit differs by {exact['difference']:.2e}, the limit is {bound:.0e}")
         if exact["verdict"] == "other":
             lines.append(f"prompt{k}: llama.cpp writes another text: {exact['text']!r}")
         if not exact["reads_same"]:
             lines.append(f"prompt{k}: llama.cpp's tokenizer reads the prompt as other tokens")
-        if alone["difference"] < 100 * BOUND:
+        if alone["difference"] < 100 * bound:
             lines.append(f"prompt{k}: without the adapter logits differ by {alone['difference']:.2e} only; train more, this proves little")
     if found["alone"][0]["verdict"] and all(row["verdict"] == "same" for row in found["alone"]):
         lines.append("without the adapter all texts are the same; train more, or give more prompts: this proves little")
@@ -121,7 +121,7 @@ def report(arguments, prompts: list, found: dict, wrong: list) -> str:
     worst = float(numpy.max([row["difference"] for row in found["exact"]]))
     lines += [
         "",
-        f"llama.cpp {verdict} tooltune: the largest difference of a logit is {worst:.2e}, the limit {BOUND:.0e}.",
+        f"llama.cpp {verdict} tooltune: the largest difference of a logit is {worst:.2e}, the limit {bound_of(arguments.base):.0e}.",
         f"Without the adapter {n_changed} of {len(prompts)} texts are others." if found["alone"][0]["verdict"] else "No texts were compared.",
         "The base as it is means quantised weights, by activations that llama.cpp quantises too, and a cache in f16.",
     ]
@@ -143,7 +143,7 @@ def main() -> int:
     prompts = read_prompts(arguments.logits)
     texts = read_texts(arguments.texts, len(prompts)) if arguments.texts else []
     found = compare(arguments, prompts, texts)
-    wrong = faults(found)
+    wrong = faults(found, bound_of(arguments.base))
     text = report(arguments, prompts, found, wrong)
     print(text)
     for line in wrong:

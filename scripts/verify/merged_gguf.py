@@ -25,12 +25,12 @@ sys.path[0] = str(ROOT / "scripts")
 import numpy
 
 from dequantised_gguf import write_dequantised
-from llama_cpp_greedy import BOUND, same_text
+from llama_cpp_greedy import bound_of, same_text
 from llama_cpp_model import EXACT, LlamaCppModel, versions
 from logits_file import read_prompts
 from verification_section import record
 
-# Of the largest logit, where that is more than `BOUND`: a merge computes W + sBA where the checkpoint computes W and sBA one after
+# Of the largest logit, where that is more than the bound of the model: a merge computes W + sBA where the checkpoint computes W and sBA one after
 # the other, as in `tooltune verify --against merged`.
 MERGE_SHARE = 2e-5
 
@@ -44,7 +44,7 @@ def read_texts(path: Path) -> list:
     return rows
 
 
-def written(model: LlamaCppModel, rows: list) -> tuple:
+def written(model: LlamaCppModel, rows: list, bound: float) -> tuple:
     """How many texts are the same, end in a tie, or are others; and what is wrong, as lines."""
     counts, wrong = {"same": 0, "tie": 0, "other": 0}, []
     for row in rows:
@@ -55,7 +55,7 @@ def written(model: LlamaCppModel, rows: list) -> tuple:
             continue
         model.clear()
         logits = model.logits([(token, position, 0, position == len(ids) - 1) for position, token in enumerate(ids)])[-1].copy()
-        verdict, text = same_text(model, logits, len(ids), row)
+        verdict, text = same_text(model, logits, len(ids), row, bound)
         counts[verdict] += 1
         if verdict == "other":
             wrong.append(f"{row['id']}: llama.cpp writes {text!r}, we {row['text']!r}")
@@ -67,7 +67,7 @@ def compared(model: LlamaCppModel, path: Path, prompts: list) -> tuple:
     differences = [float(numpy.abs(model.all_logits(ids) - ours).max()) for ids, ours in prompts]
     # NaN if one is: Python's max would pass over it.
     worst = float(numpy.max(differences))
-    limit = max(BOUND, MERGE_SHARE * max(float(numpy.abs(ours).max()) for _, ours in prompts))
+    limit = max(bound_of(path), MERGE_SHARE * max(float(numpy.abs(ours).max()) for _, ours in prompts))
     line = f"{path}: the largest difference of a logit is {worst:.2e}, the limit {limit:.1e}, in {len(prompts)} prompts"
     return line, [] if worst <= limit else [line]
 
@@ -95,13 +95,13 @@ def main() -> int:
             if prompts:
                 line, wrong = compared(model, arguments.model, prompts)
                 lines.append(line)
-            counts, others = written(model, rows)
+            counts, others = written(model, rows, bound_of(arguments.model))
     wrong += others
     lines.append(
         f"{arguments.model}: of {len(rows)} texts {counts['same']} are the same, {counts['tie']} differ after a tie, {counts['other']} are wrong"
     )
     with closing(LlamaCppModel(arguments.model, **settings)) as model:
-        served, _ = written(model, rows)
+        served, _ = written(model, rows, bound_of(arguments.model))
     lines.append(f"{arguments.model} as it is, by llama.cpp's own choices: {served['same']} of {len(rows)} texts are the same")
     digest = hashlib.sha256(arguments.model.read_bytes()).hexdigest()[:16]
     lines.append(f"(sha256 {digest}, {datetime.date.today().isoformat()}; {versions()})")
