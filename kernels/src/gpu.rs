@@ -103,6 +103,11 @@ impl Library {
         };
         is_open.then(|| mapped_file(stem).unwrap_or_else(|| PathBuf::from(stem)))
     }
+
+    /// Whether the library is there, and the environment variable `switch` is not `0`.
+    pub(crate) fn is_wanted(self, switch: &str) -> bool {
+        std::env::var(switch).as_deref() != Ok("0") && self.find().is_some()
+    }
 }
 
 /// The file of this process's address space whose name begins with `stem`.
@@ -170,18 +175,24 @@ fn ask() -> Result<Driver, DriverError> {
 fn gpu(index: i32) -> Result<Gpu, DriverError> {
     let handle = device::get(index)?;
     // SAFETY: `handle` is a device that the driver has just given.
-    let (memory, major, minor) = unsafe {
-        (
-            device::total_mem(handle)?,
-            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        )
-    };
+    let memory = unsafe { device::total_mem(handle)? };
     Ok(Gpu {
         name: device::get_name(handle)?,
         memory_bytes: memory as u64,
-        compute_capability: (major, minor),
+        compute_capability: compute_capability(index)?,
     })
+}
+
+/// Major and minor number of the instruction set of a device, once the driver is initialised.
+pub(crate) fn compute_capability(index: i32) -> Result<(i32, i32), DriverError> {
+    let handle = device::get(index)?;
+    // SAFETY: `handle` is a device that the driver has just given.
+    unsafe {
+        Ok((
+            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ))
+    }
 }
 
 /// Memory of a CUDA device that no process holds at present, in bytes; `None` for another device, or

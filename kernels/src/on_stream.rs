@@ -1,19 +1,54 @@
 //! Work of a library on CubeCL's stream, ordered as CubeCL orders its own launches.
 
 use std::any::TypeId;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use burn::backend::StreamId;
 use cubecl::client::Client;
 use cubecl::cuda::CudaRuntime;
 use cubecl::device_handle::DeviceHandle;
 use cubecl::server::{Handle, ServerError};
+use cubecl_common::device::ServiceId;
 use cubecl_server::id::KernelId;
 use cubecl_server::runtime::Runtime;
 use cubecl_server::stream::{ExecuteScope, WriteScoped};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 /// CubeCL's server of a CUDA device, which has a thread of its own.
-pub(crate) type Server = <CudaRuntime as Runtime>::Server;
+type Server = <CudaRuntime as Runtime>::Server;
+
+/// Whether a client is that of a CUDA device.
+pub(crate) fn is_cuda(client: &Client) -> bool {
+    client.service_id().service == TypeId::of::<Server>()
+}
+
+/// What a library has answered for each device and question; it is asked once, on the thread of the
+/// device, before anything depends on the answer.
+pub(crate) struct Asked<K, V>(LazyLock<Mutex<HashMap<(ServiceId, K), Option<V>>>>);
+
+impl<K: Eq + Hash, V: Copy + Send + 'static> Asked<K, V> {
+    /// Nothing was asked yet.
+    pub(crate) const fn none() -> Self {
+        Self(LazyLock::new(Mutex::default))
+    }
+
+    /// The answer to `key` for the device of a CUDA client; `None` where the library has none.
+    pub(crate) fn get(
+        &self,
+        client: &Client,
+        key: K,
+        ask: impl FnOnce() -> Option<V> + Send + 'static,
+    ) -> Option<V> {
+        let service = client.service_id();
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *answers.entry((service, key)).or_insert_with(|| {
+            let asked = DeviceHandle::<Server>::new(service.device).submit_blocking(move |_| ask());
+            asked.ok().flatten()
+        })
+    }
+}
 
 /// Runs `body` on the server's thread, after all that this thread has submitted, with the stream and
 /// the addresses of `reads`, then `writes`, then `scratch`.
@@ -31,8 +66,8 @@ pub(crate) fn on_stream<K: 'static>(
     body: impl FnOnce(CUstream, &[CUdeviceptr]) -> Result<(), ServerError> + Send + 'static,
 ) {
     // For a client of another runtime `DeviceHandle::new` would start a CUDA server.
+    assert!(is_cuda(client), "a CUDA client");
     let service = client.service_id();
-    assert_eq!(service.service, TypeId::of::<Server>(), "a CUDA client");
     for handle in reads.iter().chain(&writes).chain(&scratch) {
         assert_eq!(handle.service, service, "a buffer of this device");
     }

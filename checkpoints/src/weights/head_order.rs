@@ -63,11 +63,8 @@ impl HeadOrder {
         match self {
             HeadOrder::AsIs => values,
             HeadOrder::HalvesInterleaved { n_heads } => {
-                let head_rows = shape[0] / n_heads;
-                let half = head_rows / 2;
-                gathered(&values, shape, |row| {
-                    let (head, within) = (row / head_rows, row % head_rows);
-                    head * head_rows + (within % half) * 2 + within / half
+                gathered_in_heads(&values, shape, n_heads, |at, half| {
+                    (at % half) * 2 + at / half
                 })
             }
             HeadOrder::ValueRows(heads) => gathered(&values, shape, |row| heads.in_gguf(row)),
@@ -80,12 +77,7 @@ impl HeadOrder {
         match self {
             HeadOrder::AsIs => values,
             HeadOrder::HalvesInterleaved { n_heads } => {
-                let head_rows = shape[0] / n_heads;
-                let half = head_rows / 2;
-                gathered(&values, shape, |row| {
-                    let (head, within) = (row / head_rows, row % head_rows);
-                    head * head_rows + (within % 2) * half + within / 2
-                })
+                gathered_in_heads(&values, shape, n_heads, |at, half| (at % 2) * half + at / 2)
             }
             HeadOrder::ValueRows(heads) => {
                 gathered(&values, shape, |row| heads.in_hugging_face(row))
@@ -111,6 +103,21 @@ impl HeadOrder {
             _ => HeadOrder::AsIs,
         }
     }
+}
+
+/// The matrix of heads in which row `i` of a head is its row `from(i, half)` in `values`, by half of the
+/// rows of a head.
+fn gathered_in_heads(
+    values: &[f32],
+    shape: &[usize],
+    n_heads: usize,
+    from: impl Fn(usize, usize) -> usize,
+) -> Vec<f32> {
+    let head_rows = shape[0] / n_heads;
+    gathered(values, shape, |row| {
+        let (head, within) = (row / head_rows, row % head_rows);
+        head * head_rows + from(within, head_rows / 2)
+    })
 }
 
 /// The matrix whose row `i` is row `from(i)` of `values`.

@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 
 use super::{AdamW, AdamWState, Numbers};
 use crate::cube::launch::{UNITS, argument, contiguous, output, units, vector_size};
-use crate::cube::reduce::cube_sum;
+use crate::cube::reduce::group_sum;
 
 /// Cubes of the first pass of the norm: a few for each multiprocessor of a large GPU.
 const SUMMANDS: usize = 512;
@@ -76,7 +76,7 @@ fn sum_squares<N: Size>(
         squares += x[i] * x[i];
         i += CUBE_COUNT * units as usize;
     }
-    let total = cube_sum(&mut scratch, squares.vector_sum(), units);
+    let total = group_sum(&mut scratch, squares.vector_sum(), units);
     if UNIT_POS == 0 {
         sums[CUBE_POS] = total;
     }
@@ -92,7 +92,7 @@ fn root_of_sum(x: &[f32], root: &mut [f32], length: u32, #[comptime] units: u32)
         sum += x[i];
         i += units as usize;
     }
-    let total = cube_sum(&mut scratch, sum, units);
+    let total = group_sum(&mut scratch, sum, units);
     if UNIT_POS == 0 {
         root[0] = total.sqrt();
     }

@@ -5,24 +5,26 @@
 
 use cubecl::prelude::*;
 
-/// Sum of `value` over all units, given to each of them.
+/// Sum of `value` over the units of a group, given to each of them; all units of the cube take part.
 ///
-/// `scratch` holds one number a unit; `units` is a power of two and the size of the cube.
+/// `scratch` holds one number a unit; `units`, those of a group side by side, is a power of two that
+/// divides the size of the cube, or is that size.
 #[cube]
-pub(crate) fn cube_sum(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
+pub(crate) fn group_sum(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
+    let lane = UNIT_POS % units;
     scratch[unit] = value;
     sync_cube();
     let mut half = comptime!(units / 2).runtime();
     while half > 0 {
-        if UNIT_POS < half {
+        if lane < half {
             let other = scratch[unit + half as usize];
             scratch[unit] += other;
         }
         sync_cube();
         half /= 2;
     }
-    let total = scratch[0];
+    let total = scratch[unit - lane as usize];
     sync_cube();
     total
 }

@@ -8,21 +8,19 @@
 mod descriptors;
 mod matrix;
 
-use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use burn::backend::{DType, StreamId};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::device_handle::DeviceHandle;
 use cubecl::server::Handle;
 use cubecl_common::device::ServiceId;
 use cubecl_server::driver::DriverError;
 
 use crate::cube::launch::output;
 use crate::gpu::Library;
-use crate::on_stream::{Server, on_stream};
+use crate::on_stream::{Asked, is_cuda, on_stream};
 use descriptors::{Algorithm, Form};
 pub(crate) use matrix::Matrix;
 
@@ -34,10 +32,8 @@ pub(crate) const SWITCH: &str = "TOOLTUNE_CUBLASLT";
 
 /// Whether products of tensors of this client can be had.
 pub(crate) fn is_served(client: &Client) -> bool {
-    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
-        std::env::var(SWITCH).as_deref() != Ok("0") && Library::CublasLt.find().is_some()
-    });
-    client.service_id().service == TypeId::of::<Server>() && *IS_FOUND
+    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| Library::CublasLt.is_wanted(SWITCH));
+    is_cuda(client) && *IS_FOUND
 }
 
 /// `d = alpha * a b + c + bias`, f32 inside, rounded once.
@@ -180,26 +176,15 @@ impl Product {
 
     /// The algorithm of such products, asked for once; `None` where there is none.
     fn algorithm(&self) -> Option<Algorithm> {
-        static FOUND: LazyLock<Mutex<HashMap<(ServiceId, Form), Option<Algorithm>>>> =
-            LazyLock::new(Mutex::default);
-        let service = self.d.tensor().client.service_id();
+        static FOUND: Asked<Form, Algorithm> = Asked::none();
         // The scale does not change the choice.
         let form = Form {
             scale: 1.0f32.to_bits(),
             ..self.form()
         };
-        let key = (service, form);
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&algorithm) = found.get(&key) {
-            return algorithm;
-        }
-        // On the thread that holds the library, before anything depends on the answer.
-        let form = key.1.clone();
-        let asked = DeviceHandle::<Server>::new(service.device)
-            .submit_blocking(move |_| descriptors::find(&form).ok());
-        let algorithm = asked.ok().flatten();
-        found.insert(key, algorithm);
-        algorithm
+        let wanted = form.clone();
+        let client = &self.d.tensor().client;
+        FOUND.get(client, form, move || descriptors::find(&wanted).ok())
     }
 }
 

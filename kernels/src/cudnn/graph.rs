@@ -14,12 +14,6 @@ const MOST_ENGINES: usize = 16;
 /// Four dimensions or strides.
 pub(super) type Four = [i64; 4];
 
-/// A number that is given at each execution, from the memory of the host.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Scalar {
-    F32(f32),
-}
-
 /// A tensor of a graph: its place among the graph's tensors, and its dimensions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tensor {
@@ -35,17 +29,19 @@ pub(super) struct Graph {
     operations: Vec<Descriptor>,
     /// The descriptors that operations refer to.
     parts: Vec<Descriptor>,
-    scalars: Vec<(i64, Scalar)>,
+    /// Numbers that are given at each execution, from the memory of the host.
+    scalars: Vec<(i64, f32)>,
 }
 
-/// What a tensor is, beside its dimensions.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
-    data: Data,
-    is_virtual: bool,
-    is_scalar: bool,
-    /// Where each document begins, in elements.
-    ragged: Option<Tensor>,
+/// Where a tensor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    /// On the device, where the caller says.
+    Given,
+    /// Within the plan only.
+    Virtual,
+    /// On the host: a number.
+    Scalar,
 }
 
 /// Sizes that a product is cut to, for each document.
@@ -64,22 +60,25 @@ pub(super) fn packed([_, b, c, d]: Four) -> Four {
 }
 
 impl Graph {
+    /// `ragged` says where each document begins, in elements.
     fn tensor(
         &mut self,
-        uid: i64,
+        (uid, storage): (i64, Storage),
+        data: Data,
         dims: Four,
         strides: Four,
-        kind: Kind,
+        ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
+        let (is_virtual, is_scalar) = (storage == Storage::Virtual, storage == Storage::Scalar);
         let tensor = Descriptor::new(Type::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[uid])?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[kind.data])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[data])?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &dims)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &strides)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[16i64])?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[kind.is_virtual])?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[kind.is_scalar])?;
-        if let Some(ragged) = kind.ragged {
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[is_virtual])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[is_scalar])?;
+        if let Some(ragged) = ragged {
             let offsets = &self.tensors[ragged.index];
             tensor.set_parts(Name::CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, &[offsets])?;
         }
@@ -91,8 +90,7 @@ impl Graph {
         })
     }
 
-    /// A tensor that the caller gives the address of, under the number `uid`; `ragged` says where each
-    /// document begins.
+    /// A tensor that the caller gives the address of, under the number `uid`.
     pub(super) fn given(
         &mut self,
         uid: i64,
@@ -101,13 +99,7 @@ impl Graph {
         strides: Four,
         ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
-        let kind = Kind {
-            data,
-            is_virtual: false,
-            is_scalar: false,
-            ragged,
-        };
-        self.tensor(uid, dims, strides, kind)
+        self.tensor((uid, Storage::Given), data, dims, strides, ragged)
     }
 
     /// A tensor that exists within the plan only.
@@ -118,29 +110,16 @@ impl Graph {
         strides: Four,
         ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
-        let kind = Kind {
-            data,
-            is_virtual: true,
-            is_scalar: false,
-            ragged,
-        };
         let uid = self.own_uid();
-        self.tensor(uid, dims, strides, kind)
+        self.tensor((uid, Storage::Virtual), data, dims, strides, ragged)
     }
 
     /// A number.
-    pub(super) fn scalar(&mut self, value: Scalar) -> Result<Tensor, Refusal> {
-        let kind = Kind {
-            data: match value {
-                Scalar::F32(_) => Data::CUDNN_DATA_FLOAT,
-            },
-            is_virtual: false,
-            is_scalar: true,
-            ragged: None,
-        };
+    pub(super) fn scalar(&mut self, value: f32) -> Result<Tensor, Refusal> {
         let uid = self.own_uid();
         self.scalars.push((uid, value));
-        self.tensor(uid, [1; 4], [1; 4], kind)
+        let data = Data::CUDNN_DATA_FLOAT;
+        self.tensor((uid, Storage::Scalar), data, [1; 4], [1; 4], None)
     }
 
     /// Numbers of tensors that the caller does not name lie above those that it does.
@@ -380,7 +359,7 @@ pub(super) struct Plan {
     plan: Descriptor,
     /// Bytes of scratch memory.
     pub(super) workspace: usize,
-    scalars: Vec<(i64, Scalar)>,
+    scalars: Vec<(i64, f32)>,
     _graph: Descriptor,
     _configuration: Descriptor,
 }
@@ -403,9 +382,8 @@ impl Plan {
         places: &[(i64, u64)],
         workspace: u64,
     ) -> Result<(), Refusal> {
-        let numbers: Vec<f32> = self.scalars.iter().map(|&(_, Scalar::F32(x))| x).collect();
-        let own = self.scalars.iter().zip(&numbers);
-        let own = own.map(|(&(uid, _), number)| (uid, (&raw const *number) as u64));
+        let scalars = self.scalars.iter();
+        let own = scalars.map(|(uid, number)| (*uid, (&raw const *number) as u64));
         let (uids, addresses): (Vec<i64>, Vec<Address>) = places
             .iter()
             .copied()

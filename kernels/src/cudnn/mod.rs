@@ -10,26 +10,22 @@ mod descriptor;
 mod graph;
 mod sdpa;
 
-use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use burn::backend::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::device_handle::DeviceHandle;
 use cubecl::server::Handle;
-use cubecl_common::device::ServiceId;
 use cubecl_server::driver::DriverError;
 use cudarc::cudnn::sys::{cudnnCreate, cudnnGetVersion, cudnnHandle_t, cudnnSetStream};
 use cudarc::driver::result::memset_d8_async;
-use cudarc::driver::sys::{CUdevice_attribute as Attribute, cuCtxGetDevice, cuDeviceGetAttribute};
 
 use crate::attention::{Causality, Documents, Queries};
 use crate::cube::launch::output;
-use crate::gpu::Library;
-use crate::on_stream::{Server, on_stream};
+use crate::gpu::{Library, compute_capability};
+use crate::on_stream::{Asked, is_cuda, on_stream};
 use descriptor::{Refusal, checked};
 use graph::{Place, Plan};
 use sdpa::{Band, Form, uid};
@@ -51,12 +47,10 @@ const MOST_SCRATCH: usize = 4 << 30;
 /// Whether attention of tensors of this client can be had.
 pub(crate) fn is_served(client: &Client) -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
-        std::env::var(SWITCH).as_deref() != Ok("0")
-            && Library::Cudnn.find().is_some()
-            // SAFETY: the library is open.
-            && unsafe { cudnnGetVersion() } >= OLDEST
+        // SAFETY: the library is open.
+        Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
-    client.service_id().service == TypeId::of::<Server>() && *IS_FOUND
+    is_cuda(client) && *IS_FOUND
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -273,7 +267,11 @@ impl Form {
         };
         // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
         // 1.32 withholds them there).
-        let takes_ragged = matches!(capability(client)?, 90 | 100 | 103);
+        let index = client.service_id().device.index_id;
+        let takes_ragged = matches!(
+            compute_capability(index.into()).ok()?,
+            (9, 0) | (10, 0) | (10, 3)
+        );
         let ragged = Form {
             ragged: true,
             ..form.clone()
@@ -287,21 +285,11 @@ impl Form {
     /// Bytes of the workspace of a plan, which is made when its form is first met; `None` where there
     /// is none.
     fn workspace(&self, client: &Client, pass: Pass) -> Option<usize> {
-        static FOUND: LazyLock<Mutex<HashMap<(ServiceId, Form, Pass), Option<usize>>>> =
-            LazyLock::new(Mutex::default);
-        let service = client.service_id();
-        let key = (service, self.clone(), pass);
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&workspace) = found.get(&key) {
-            return workspace;
-        }
-        // On the thread that holds the library, before anything depends on the answer.
+        static FOUND: Asked<(Form, Pass), usize> = Asked::none();
         let (form, wanted) = (self.clone(), pass);
-        let asked = DeviceHandle::<Server>::new(service.device)
-            .submit_blocking(move |_| with_held(|held| held.make(&form, wanted)).ok());
-        let workspace = asked.ok().flatten();
-        found.insert(key, workspace);
-        workspace
+        FOUND.get(client, (self.clone(), pass), move || {
+            with_held(|held| held.make(&form, wanted)).ok()
+        })
     }
 }
 
@@ -440,39 +428,6 @@ pub(crate) fn numbers(of: &Documents, documents: usize, units: [usize; 3]) -> Ve
         }
     }
     numbers
-}
-
-/// Ten times the major number of the instruction set of a device, and the minor; `None` where the
-/// driver does not tell.
-fn capability(client: &Client) -> Option<i32> {
-    static KNOWN: LazyLock<Mutex<HashMap<ServiceId, Option<i32>>>> = LazyLock::new(Mutex::default);
-    let service = client.service_id();
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *known.entry(service).or_insert_with(|| {
-        let asked = DeviceHandle::<Server>::new(service.device).submit_blocking(|_| {
-            let (mut device, mut major, mut minor) = (0, 0, 0);
-            // SAFETY: the driver writes one number each; the thread's context is that of the device.
-            unsafe {
-                cuCtxGetDevice(&raw mut device).result().ok()?;
-                for (attribute, number) in [
-                    (
-                        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                        &raw mut major,
-                    ),
-                    (
-                        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                        &raw mut minor,
-                    ),
-                ] {
-                    cuDeviceGetAttribute(number, attribute, device)
-                        .result()
-                        .ok()?;
-                }
-            }
-            Some(10 * major + minor)
-        });
-        asked.ok().flatten()
-    })
 }
 
 /// What the thread of a device holds for as long as it lives.

@@ -9,7 +9,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::descriptor::Refusal;
-use super::graph::{Cut, Four, Graph, Place, Plan, Scalar, Tensor, packed};
+use super::graph::{Cut, Four, Graph, Place, Plan, Tensor, packed};
 use crate::attention::Causality;
 
 const BF16: Data = Data::CUDNN_DATA_BFLOAT16;
@@ -261,7 +261,7 @@ impl Form {
         graph.product([d_out, values, d_weights], cut)?;
         let less = graph.pointwise(Mode::CUDNN_POINTWISE_SUB, &[d_weights, dots], F32)?;
         let d_scores = graph.pointwise(Mode::CUDNN_POINTWISE_MUL, &[less, weights], F32)?;
-        let scale = graph.scalar(Scalar::F32(f32::from_bits(self.scale)))?;
+        let scale = graph.scalar(f32::from_bits(self.scale))?;
         // As the product with the keys takes them.
         let d_scores = graph.pointwise(Mode::CUDNN_POINTWISE_MUL, &[d_scores, scale], BF16)?;
         let turned = graph.transposed(d_scores, BF16, None)?;
@@ -360,7 +360,7 @@ impl Inputs {
         let dims = [b, h, s, s];
         let scores = graph.within(F32, dims, packed(dims), None)?;
         graph.product([self.queries, self.keys, scores], cut)?;
-        let scale = graph.scalar(Scalar::F32(f32::from_bits(form.scale)))?;
+        let scale = graph.scalar(f32::from_bits(form.scale))?;
         graph.pointwise(Mode::CUDNN_POINTWISE_MUL, &[scores, scale], F32)
     }
 
@@ -390,7 +390,7 @@ impl Inputs {
         };
         let graph = &mut self.graph;
         let (row, column) = (graph.index(scores, 2)?, graph.index(scores, 3)?);
-        let window = graph.scalar(Scalar::F32(tokens as f32))?;
+        let window = graph.scalar(tokens as f32)?;
         let beyond = graph.within(F32, scores.dims, scores.strides, None)?;
         let sum = [column, window];
         graph.pointwise_into(Mode::CUDNN_POINTWISE_ADD, &sum, Some(3), beyond)?;
@@ -399,7 +399,7 @@ impl Inputs {
     }
 
     fn kept(&mut self, scores: Tensor, which: Tensor) -> Result<Tensor, Refusal> {
-        let lowest = self.graph.scalar(Scalar::F32(f32::NEG_INFINITY))?;
+        let lowest = self.graph.scalar(f32::NEG_INFINITY)?;
         let choice = [scores, lowest, which];
         self.graph
             .pointwise(Mode::CUDNN_POINTWISE_BINARY_SELECT, &choice, F32)
@@ -415,7 +415,7 @@ impl Inputs {
         let rows = [b, h, s, 1];
         let sums = graph.within(F32, rows, packed(rows), None)?;
         graph.reduce(Reduce::CUDNN_REDUCE_TENSOR_ADD, products, sums)?;
-        let one = graph.scalar(Scalar::F32(1.0))?;
+        let one = graph.scalar(1.0)?;
         let dots = match form.ragged {
             true => {
                 let (dims, strides) = form.of_rows();

@@ -8,28 +8,10 @@ use cubecl::prelude::*;
 use super::backend::{HeadNormGradients, HeadNormOps, Saved};
 use super::runs;
 use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
+use crate::cube::reduce::group_sum;
 
 /// Units that share a span: those of a warp.
 const LANES: u32 = 32;
-
-/// The sum of what the units of a group have, for each of them.
-#[cube]
-fn group_sum(scratch: &mut Shared<[f32]>, own: f32, lane: u32) -> f32 {
-    let place = UNIT_POS as usize;
-    sync_cube();
-    scratch[place] = own;
-    sync_cube();
-    let mut step = comptime!(LANES / 2).runtime();
-    while step > 0 {
-        if lane < step {
-            let other = scratch[place + step as usize];
-            scratch[place] += other;
-        }
-        sync_cube();
-        step /= 2;
-    }
-    scratch[place - lane as usize]
-}
 
 #[cube(launch, create_dummy_kernel)]
 fn norm_spans<T: Float, N: Size>(
@@ -90,12 +72,12 @@ fn norm_spans<T: Float, N: Size>(
         i += LANES;
     }
     let mut scratch = Shared::<[f32]>::new_slice(UNITS as usize);
-    let sum = group_sum(&mut scratch, squares.vector_sum(), lane);
+    let sum = group_sum(&mut scratch, squares.vector_sum(), LANES);
     let elements = max(normed, 1u32) as f32 * squares.vector_size() as f32;
     let scale = 1.0 / (sum / elements + eps).sqrt();
     let mut along = 0.0f32;
     if comptime!(gradient) {
-        let product = group_sum(&mut scratch, products.vector_sum(), lane);
+        let product = group_sum(&mut scratch, products.vector_sum(), LANES);
         along = scale * scale * scale * product / elements;
     }
     let along = Vector::<f32, N>::new(along);

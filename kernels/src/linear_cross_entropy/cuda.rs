@@ -15,7 +15,7 @@ use super::Supervision;
 use crate::cube::launch::{
     UNITS, argument, contiguous, cubes, element, output, upload, vector_size,
 };
-use crate::cube::reduce::{cube_max, cube_sum};
+use crate::cube::reduce::{cube_max, group_sum};
 
 /// Below every finite logit; its exponential is zero beside any of them.
 const LOWEST: f32 = -3.0e38;
@@ -57,7 +57,7 @@ fn row_losses<T: Float, N: Size>(
         }
         let maximum = cube_max(&mut scratch, own, units);
         let rest = sums * (largest - Vector::<f32, N>::new(maximum)).exp();
-        let sum = cube_sum(&mut scratch, rest.vector_sum(), units);
+        let sum = group_sum(&mut scratch, rest.vector_sum(), units);
         let log_sum = maximum + sum.ln();
 
         let target = targets[row] as usize;

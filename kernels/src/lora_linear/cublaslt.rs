@@ -114,11 +114,8 @@ pub(super) fn forward(
     // The dense product adds what the adapters have written, while it computes: they need not read what
     // it has written. Where something is added already, or not all columns are adapted, they do.
     let comes_last = residual.is_none() && factors.is_some() && n_adapted == outputs;
-    let mut dense = Some(dense);
-    if spec.unread {
-        dense = None;
-    } else if !comes_last {
-        dense.take().map_or(Some(()), Product::enqueue)?;
+    if !spec.unread && !comes_last {
+        dense.clone().enqueue()?;
     }
     let mut low = None;
     if let (Some(factors), Some(plan)) = (factors, &spec.adapter) {
@@ -140,7 +137,7 @@ pub(super) fn forward(
         }
         low = Some(lows);
     }
-    if let Some(dense) = dense {
+    if !spec.unread && comes_last {
         dense.added().enqueue()?;
     }
     Some((y, low))

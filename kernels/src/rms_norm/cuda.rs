@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::{RmsNormGradients, RmsNormOps};
 use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
-use crate::cube::reduce::cube_sum;
+use crate::cube::reduce::group_sum;
 
 #[cube(launch, create_dummy_kernel)]
 fn normalize<T: Float, N: Size>(
@@ -36,7 +36,7 @@ fn normalize<T: Float, N: Size>(
             squares += value * value;
             i += units as usize;
         }
-        let sum = cube_sum(&mut scratch, squares.vector_sum(), units);
+        let sum = group_sum(&mut scratch, squares.vector_sum(), units);
         let elements = width as f32 * squares.vector_size() as f32;
         let scale = Vector::<f32, N>::new(1.0 / (sum / elements + eps).sqrt());
         let mut i = UNIT_POS as usize;
@@ -74,8 +74,8 @@ fn normalize_dx<T: Float, N: Size>(
             products += value * Vector::<f32, N>::cast_from(dy[base + i]) * weight[i];
             i += units as usize;
         }
-        let sum = cube_sum(&mut scratch, squares.vector_sum(), units);
-        let product = cube_sum(&mut scratch, products.vector_sum(), units);
+        let sum = group_sum(&mut scratch, squares.vector_sum(), units);
+        let product = group_sum(&mut scratch, products.vector_sum(), units);
         let elements = width as f32 * squares.vector_size() as f32;
         let scale = 1.0 / (sum / elements + eps).sqrt();
         let along = Vector::<f32, N>::new(scale * scale * scale * product / elements);
