@@ -42,6 +42,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;
 pub mod gated_delta;
+pub mod gated_delta_net;
 pub mod gated_norm;
 pub mod geglu;
 #[cfg(feature = "cuda")]
@@ -53,6 +54,7 @@ pub mod lora_linear;
 mod maybe;
 #[cfg(feature = "cuda")]
 mod on_stream;
+pub mod query_gate;
 pub mod rms_norm;
 pub mod rope;
 mod route;
@@ -65,10 +67,12 @@ pub use dense::Dense;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use gated_delta::{DeltaHeads, DeltaInputs};
+pub use gated_delta_net::{DeltaParts, GatedDeltaNet};
 pub use gated_norm::GatedNorm;
 pub use head_norm::SpanNorm;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
+pub use query_gate::GatedHeads;
 pub use rope::RopeTable;
 pub use route::{is_cpu, multiplies_bf16};

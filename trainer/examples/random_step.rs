@@ -25,13 +25,15 @@ use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
 use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
-use tooltune::models::linear_attention::{LinearAttention, LinearShape};
+use tooltune::models::linear_attention::LinearShape;
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
+use tooltune_kernels::{
+    AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
+};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 
 type Failure = Box<dyn std::error::Error>;
@@ -177,10 +179,11 @@ impl RandomWeights {
     }
 
     /// A state that keeps what it holds for some hundred tokens.
-    fn linear(&self, LinearShape { heads, kernel }: LinearShape, eps: f64) -> LinearAttention {
+    fn linear(&self, LinearShape { heads, kernel }: LinearShape, eps: f64) -> GatedDeltaNet {
         let of_heads = [1, heads.value_heads];
         let conv = self.weight([heads.width(), kernel]).to_tensor();
-        LinearAttention {
+        GatedDeltaNet {
+            heads,
             conv: conv.cast(DType::F32),
             rate: Tensor::full(of_heads, -0.01, &self.device),
             step_bias: Tensor::zeros(of_heads, &self.device),

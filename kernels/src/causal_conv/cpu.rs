@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::cpu::exp::exp;
+use crate::cpu::exp::sigmoid;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -14,12 +14,12 @@ const PART: usize = 256;
 
 /// What is convolved with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taps<'a> {
+pub(crate) struct Taps<'a> {
     /// `[k, channels]`, the last one for the token itself.
-    pub(super) weight: &'a [f32],
-    pub(super) channels: usize,
+    pub(crate) weight: &'a [f32],
+    pub(crate) channels: usize,
     /// Of each token how many of its document lie before it.
-    pub(super) positions: &'a [u32],
+    pub(crate) positions: &'a [u32],
 }
 
 impl Taps<'_> {
@@ -42,7 +42,7 @@ impl Taps<'_> {
 }
 
 /// Rows of channels to as many.
-pub(super) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
+pub(crate) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
     // SAFETY: `convolve` writes every element of its target.
     unsafe {
         write_rows([taps.positions.len(), taps.channels], |rows, y| {
@@ -52,7 +52,7 @@ pub(super) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
 }
 
 /// The gradient of the rows, from the rows and the gradient of the result.
-pub(super) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T> {
+pub(crate) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T> {
     let shape = [taps.positions.len(), taps.channels];
     // SAFETY: `before_silu` writes every element of its target.
     let dz: Buffer<f32> =
@@ -79,11 +79,6 @@ fn sums<T: Number>(x: &[T], taps: Taps<'_>, t: usize, first: usize, to: &mut [f3
             *to += x.widen() * w;
         }
     }
-}
-
-#[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
 }
 
 for_each_isa! {

@@ -1,16 +1,17 @@
 //! A short causal convolution of each channel by itself, and `silu`; documents do not reach into each
 //! other.
 
-mod backend;
-mod cpu;
+pub(crate) mod cpu;
 pub mod reference;
 
-use burn::backend::Dispatch;
+use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
 
 use crate::Documents;
+use crate::cpu::buffer::{plain, tensor};
+use crate::cpu::number::with_number;
 use crate::route::is_served_by_cpu;
-use backend::ConvOps;
+use cpu::Taps;
 
 /// `silu(Σ weight[:, k - 1 - s] x[t - s])` over the `k` tokens up to each one in its document.
 ///
@@ -20,7 +21,7 @@ use backend::ConvOps;
 /// - `weight`: `[channels, k]`, f32, frozen
 /// - returns: `[n, channels]`, the dtype of `x`
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// The kernel is the CPU's, for tensors without a graph; others go to the reference.
 ///
 /// # Panics
 ///
@@ -37,22 +38,32 @@ pub fn causal_conv(x: Tensor<2>, weight: &Tensor<2>, documents: &Documents) -> T
         weight.dims(),
         documents.n_tokens()
     );
-    let plain = weight.dtype() == DType::F32 && is_served_by_cpu(weight);
-    if !(plain && is_served_by_cpu(&x)) {
-        return reference::causal_conv(x, weight, documents);
+    let positions: Vec<u32> = positions(documents).map(|i| i as u32).collect();
+    let convolved = || {
+        let weight = plain(&turned(weight), DType::F32)?;
+        let taps = Taps {
+            weight: weight.numbers(),
+            channels,
+            positions: &positions,
+        };
+        let read = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
+        Some(with_number!(x.dtype(), T => {
+            tensor(cpu::forward::<T>(read.numbers(), taps), [n, channels])
+        }))
+    };
+    match convolved() {
+        Some(convolved) => Tensor::from_primitive::<Flex>(convolved),
+        None => reference::causal_conv(x, weight, documents),
     }
-    let positions: Vec<u32> = positions(documents)
-        .map(|position| position as u32)
-        .collect();
-    Tensor::from_dispatch(Dispatch::convolved(
-        x.into_dispatch(),
-        weight.clone().transpose().into_dispatch(),
-        positions.into(),
-    ))
+}
+
+/// The weights as the kernel reads them, `[k, channels]`.
+pub(crate) fn turned(weight: &Tensor<2>) -> Tensor<2> {
+    weight.clone().transpose()
 }
 
 /// Of each token how many of its document lie before it; of padding none.
-fn positions(documents: &Documents) -> impl Iterator<Item = usize> {
+pub(crate) fn positions(documents: &Documents) -> impl Iterator<Item = usize> {
     let n_padding = documents.n_tokens() - documents.end();
     let of_documents = documents.spans().flat_map(|(_, length)| 0..length);
     of_documents.chain(std::iter::repeat_n(0, n_padding))

@@ -34,6 +34,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     if vanishes { 0.0 } else { y }
 }
 
+/// `1 / (1 + e⁻ˣ)`.
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
 /// Logarithm of the smallest normal number, rounded up.
 const LEAST: f32 = -87.336_54;
 

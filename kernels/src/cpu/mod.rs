@@ -24,6 +24,7 @@ pub mod product;
 pub(crate) mod rows;
 pub(crate) mod scratch;
 pub(crate) mod shared;
+pub(crate) mod small;
 pub mod spin_scope;
 pub(crate) mod sum;
 pub(crate) mod tile;

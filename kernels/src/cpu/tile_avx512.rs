@@ -8,7 +8,8 @@ use std::arch::x86_64::{
     __m512, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
-    _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
+    _mm512_unpacklo_ps,
 };
 
 use super::lanes_avx512::lanes;
@@ -186,6 +187,41 @@ unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
             }
         }
     }
+}
+
+/// The columns of rows that lie so many floats apart, as rows of their own: of 16 rows after 16. Returns
+/// how many rows that are, and leaves the others.
+///
+/// # Safety
+///
+/// AVX-512F; every row has so many columns, and each column a row that holds the rows.
+#[target_feature(enable = "avx512f")]
+pub(crate) unsafe fn transpose(
+    from: *const f32,
+    stride: usize,
+    [rows, columns]: [usize; 2],
+    to: *mut f32,
+    to_stride: usize,
+) -> usize {
+    let rows = rows / 16 * 16;
+    for row in (0..rows).step_by(16) {
+        for column in (0..columns).step_by(16) {
+            let some = (columns - column).min(16);
+            let mut block = [_mm512_setzero_ps(); 16];
+            for (i, numbers) in block.iter_mut().enumerate() {
+                let from = from.wrapping_add((row + i) * stride + column);
+                // SAFETY: lanes under the mask are columns of the row.
+                *numbers = unsafe { _mm512_maskz_loadu_ps(lanes(some), from) };
+            }
+            let turned = transposed_16(block);
+            for (i, numbers) in turned.into_iter().take(some).enumerate() {
+                let to = to.wrapping_add((column + i) * to_stride + row);
+                // SAFETY: the column's row has room for 16 rows from here on.
+                unsafe { _mm512_storeu_ps(to, numbers) };
+            }
+        }
+    }
+    rows
 }
 
 /// The columns of 16 rows.

@@ -5,11 +5,19 @@
 //! token's query. Every document begins with an empty state.
 
 pub mod chunked;
+pub(crate) mod cpu;
+pub(crate) mod cpu_backward;
+mod cpu_chunk;
 pub mod reference;
 
-use burn::tensor::Tensor;
+use burn::backend::Flex;
+use burn::tensor::{DType, Tensor};
 
 use crate::Documents;
+use crate::cpu::buffer::{plain, tensor};
+use crate::cpu::number::with_number;
+use crate::route::is_served_by_cpu;
+use cpu::Inputs;
 
 /// Heads of a gated delta rule; each key head serves as many value heads, which follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +66,8 @@ const NORM_EPS: f64 = 1e-6;
 
 /// Reads every document's tokens in order, from an empty state on; padding rows are zero.
 ///
-/// Queries and keys are divided by their length, and queries by `√key_dim`.
+/// Queries and keys are divided by their length, and queries by `√key_dim`. The kernel is the CPU's, for
+/// tensors without a graph; others go to tensor operations, a chunk at a time.
 ///
 /// # Shapes
 ///
@@ -76,11 +85,11 @@ const NORM_EPS: f64 = 1e-6;
 pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents) -> Tensor<3> {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    chunked::gated_delta(inputs, heads, documents).0
+    gated_delta_states(inputs, heads, documents).0
 }
 
 /// The same, with the state that each document with tokens ends with, `[documents, value heads,
-/// key_dim, value_dim]`, f32. Nothing is differentiated.
+/// key_dim, value_dim]`, f32.
 pub fn gated_delta_states(
     inputs: DeltaInputs,
     heads: DeltaHeads,
@@ -88,7 +97,37 @@ pub fn gated_delta_states(
 ) -> (Tensor<3>, Tensor<4>) {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    chunked::gated_delta(inputs, heads, documents)
+    let on_slices = || {
+        let read = &inputs.qkv;
+        let qkv = is_served_by_cpu(read).then(|| plain(read, read.dtype()))??;
+        let [log_decay, beta] = [&inputs.log_decay, &inputs.beta].map(|x| plain(x, DType::F32));
+        let (log_decay, beta) = (log_decay?, beta?);
+        let DeltaHeads {
+            value_heads,
+            key_dim,
+            value_dim,
+            ..
+        } = heads;
+        let shape = [documents.n_tokens(), value_heads, value_dim];
+        let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
+        Some(with_number!(read.dtype(), T => {
+            let inputs = Inputs::<T> {
+                qkv: qkv.numbers(),
+                log_decay: log_decay.numbers(),
+                beta: beta.numbers(),
+                heads,
+            };
+            let (read, states) = cpu::read_with_states(inputs, documents);
+            (tensor(read, shape), tensor(states, states_shape))
+        }))
+    };
+    match on_slices() {
+        Some((read, states)) => (
+            Tensor::from_primitive::<Flex>(read),
+            Tensor::from_primitive::<Flex>(states),
+        ),
+        None => chunked::gated_delta(inputs, heads, documents),
+    }
 }
 
 /// Reads one new token a row, with the state of its row.

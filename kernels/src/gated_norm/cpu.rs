@@ -2,8 +2,9 @@
 //! them.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use crate::cpu::exp::exp;
+use crate::cpu::exp::sigmoid;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -12,13 +13,13 @@ use crate::cpu::sum::sum_of_pairs;
 
 /// What heads are normed with; a head has as many numbers as weights.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Norm<'a> {
-    pub(super) weight: &'a [f32],
-    pub(super) eps: f32,
+pub(crate) struct Norm<'a> {
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
 }
 
 /// Heads and their gates, one behind the other, to as many numbers.
-pub(super) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<T> {
+pub(crate) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<T> {
     let c = norm.weight.len();
     // SAFETY: `norm_heads` writes every element of its target.
     unsafe {
@@ -29,33 +30,24 @@ pub(super) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<
     }
 }
 
-/// The gradient of the heads, from the heads, their gates and the gradient of the result.
-pub(super) fn gradient_of_x<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> Buffer<T> {
+/// Gradients of the heads and of their gates, from heads, gates and the gradient of the result.
+pub(crate) fn gradients<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> [Buffer<T>; 2] {
     let c = norm.weight.len();
-    // SAFETY: `heads_gradient` writes every element of its target.
+    let shape = [read[0].len() / c.max(1), c];
+    let of = |rows: Range<usize>| read.map(|all| &all[rows.start * c..rows.end * c]);
+    // SAFETY: both write every element of their target.
     unsafe {
-        write_rows([read[0].len() / c.max(1), c], |rows, dx| {
-            let [x, gate, dy] = read.map(|all| &all[rows.start * c..rows.end * c]);
-            heads_gradient(x, gate, dy, norm, dx);
-        })
+        [
+            write_rows(shape, |rows, dx| {
+                let [x, gate, dy] = of(rows);
+                heads_gradient(x, gate, dy, norm, dx);
+            }),
+            write_rows(shape, |rows, d_gate| {
+                let [x, gate, dy] = of(rows);
+                gates_gradient(x, gate, dy, norm, d_gate);
+            }),
+        ]
     }
-}
-
-/// The gradient of the gates, from the same.
-pub(super) fn gradient_of_gate<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> Buffer<T> {
-    let c = norm.weight.len();
-    // SAFETY: `gates_gradient` writes every element of its target.
-    unsafe {
-        write_rows([read[0].len() / c.max(1), c], |rows, d_gate| {
-            let [x, gate, dy] = read.map(|all| &all[rows.start * c..rows.end * c]);
-            gates_gradient(x, gate, dy, norm, d_gate);
-        })
-    }
-}
-
-#[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
 }
 
 #[inline(always)]

@@ -1,14 +1,15 @@
 //! RMSNorm of heads, multiplied with `silu` of a gate.
 
-mod backend;
-mod cpu;
+pub(crate) mod cpu;
 pub mod reference;
 
-use burn::backend::Dispatch;
+use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
 
+use crate::cpu::buffer::{plain, tensor};
+use crate::cpu::number::with_number;
 use crate::route::is_served_by_cpu;
-use backend::GatedNormOps;
+use cpu::Norm;
 
 /// What heads are normed with; frozen.
 #[derive(Debug, Clone)]
@@ -27,7 +28,7 @@ pub struct GatedNorm {
 /// - `gate`: `[n, heads * c]`, same dtype
 /// - returns: `[n, heads, c]`, same dtype
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// The kernel is the CPU's, for tensors without a graph; others go to the reference.
 ///
 /// # Panics
 ///
@@ -44,15 +45,20 @@ pub fn gated_norm(x: Tensor<3>, gate: Tensor<2>, norm: &GatedNorm) -> Tensor<3> 
         gate.dims(),
         norm.weight.dims()
     );
-    let plain = norm.weight.dtype() == DType::F32 && is_served_by_cpu(&norm.weight);
-    let served = is_served_by_cpu(&x) && is_served_by_cpu(&gate) && x.dtype() == gate.dtype();
-    if !(plain && served) {
-        return reference::gated_norm(x, gate, norm);
+    let normed = || {
+        let weight = plain(&norm.weight, DType::F32)?;
+        let norm = Norm {
+            weight: weight.numbers(),
+            eps: norm.eps as f32,
+        };
+        let heads_read = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
+        let gate = plain(&gate, x.dtype())?;
+        Some(with_number!(x.dtype(), T => {
+            tensor(cpu::forward::<T>(heads_read.numbers(), gate.numbers(), norm), [n, heads, c])
+        }))
+    };
+    match normed() {
+        Some(normed) => Tensor::from_primitive::<Flex>(normed),
+        None => reference::gated_norm(x, gate, norm),
     }
-    Tensor::from_dispatch(Dispatch::norm_gated(
-        x.into_dispatch(),
-        gate.into_dispatch(),
-        norm.weight.clone().into_dispatch(),
-        norm.eps as f32,
-    ))
 }

@@ -6,7 +6,7 @@ use burn::backend::flex::FlexTensor;
 
 #[cfg(target_arch = "x86_64")]
 use super::{cpu_avx2, cpu_avx512};
-use crate::cpu::exp::exp;
+use crate::cpu::exp::sigmoid;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -45,11 +45,6 @@ pub(super) fn to_gradient<T: Number>(gate_up: FlexTensor, dy: &[T], f: usize) ->
             _ => backward(gate_up, dy, f),
         }
     })
-}
-
-#[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
 }
 
 for_each_isa! {

@@ -3,11 +3,15 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::gated_delta::{self, chunked, decode, gated_delta_states, reference};
-use tooltune_kernels::{DeltaHeads, DeltaInputs, Documents, causal_conv};
+use tooltune_kernels::gated_delta_net::{self, gated_delta_net};
+use tooltune_kernels::{
+    DeltaHeads, DeltaInputs, Documents, GatedDeltaNet, GatedHeads, GatedNorm, causal_conv,
+    gated_norm, query_gate,
+};
 
 use crate::bounds::Quantity;
 use crate::support::{
-    Numbers, assert_near, difference, gradient, gradients, leaf, test_device, values,
+    Numbers, assert_near, difference, gradient, gradients, leaf, on_threads, test_device, values,
 };
 
 /// Heads of unlike sizes, and value heads that share keys.
@@ -94,11 +98,6 @@ fn check(path: fn(DeltaInputs, DeltaHeads, &Documents) -> Tensor<3>) {
 #[test]
 fn chunks_agree_with_single_tokens() {
     check(|inputs, heads, documents| chunked::gated_delta(inputs, heads, documents).0);
-}
-
-#[test]
-fn the_operation_agrees_with_single_tokens() {
-    check(gated_delta::gated_delta);
 }
 
 #[test]
@@ -234,4 +233,162 @@ fn bf16_stays_near_f32() {
     let (plain, _) = reference::gated_delta(widened, heads, &documents);
     let off = difference(&values(&ours.cast(DType::F32)), &values(&plain));
     assert!(off < Quantity::Operation.bound_in(DType::BF16), "{off}");
+}
+
+/// A layer for these heads.
+fn net(numbers: &mut Numbers, heads: DeltaHeads) -> GatedDeltaNet {
+    let of_heads = [1, heads.value_heads];
+    GatedDeltaNet {
+        heads,
+        conv: numbers.tensor([heads.width(), 4]),
+        rate: numbers.tensor(of_heads).sub_scalar(1.1),
+        step_bias: numbers.tensor(of_heads),
+        norm: GatedNorm {
+            weight: numbers.tensor([heads.value_dim]),
+            eps: 1e-6,
+        },
+    }
+}
+
+/// The steps of a layer, none of them a kernel.
+fn by_references(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
+    let parts = net.parts(x);
+    let inputs = DeltaInputs {
+        qkv: causal_conv::reference::causal_conv(parts.qkv, &net.conv, documents),
+        log_decay: parts.log_decay,
+        beta: parts.beta,
+    };
+    let (read, _) = reference::gated_delta(inputs, net.heads, documents);
+    gated_norm::reference::gated_norm(read, parts.gate, &net.norm)
+}
+
+#[test]
+fn a_layer_in_one_is_the_references_of_its_steps() {
+    let mut numbers = Numbers::new(36);
+    for heads in HEADS {
+        for borders in BORDERS {
+            let n = borders[borders.len() - 1] + 3;
+            let documents = Documents::new(borders, n);
+            let net = net(&mut numbers, heads);
+            let x: Tensor<2> = numbers.tensor([n, heads.columns().iter().sum()]);
+            let d = numbers.tensor([n, heads.value_heads, heads.value_dim]);
+            let [ours, steps, plain] = [leaf(&x), leaf(&x), leaf(&x)];
+            let y = gated_delta_net(ours.clone(), &net, &documents);
+            let in_steps = gated_delta_net::in_steps(steps.clone(), &net, &documents);
+            let expected = by_references(plain.clone(), &net, &documents);
+            let name = format!("{heads:?} {borders:?}");
+            assert_near(&name, &values(&y), &values(&expected));
+            assert_near(&name, &values(&in_steps), &values(&expected));
+            let wanted = gradient(&plain, &gradients(expected, &d));
+            for (leaf, y) in [(ours, y), (steps, in_steps)] {
+                let off = difference(&gradient(&leaf, &gradients(y, &d)), &wanted);
+                assert!(off < Quantity::Gradient.bound(), "{name}: {off}");
+            }
+            // Without a graph it is the same kernel.
+            let whole = values(&gated_delta_net(x, &net, &documents));
+            assert_near(
+                &name,
+                &whole,
+                &values(&gated_delta_net(plain, &net, &documents)),
+            );
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let mut numbers = Numbers::new(39);
+    let heads = HEADS[0];
+    let documents = Documents::new(BORDERS[2], 270);
+    let net = net(&mut numbers, heads);
+    let x: Tensor<2> = numbers.tensor([270, heads.columns().iter().sum()]);
+    let d = numbers.tensor([270, heads.value_heads, heads.value_dim]);
+    let on = |threads| {
+        on_threads(threads, || {
+            let x = leaf(&x);
+            let y = gated_delta_net(x.clone(), &net, &documents);
+            [values(&y), gradient(&x, &gradients(y, &d))]
+        })
+    };
+    assert_eq!(on(1), on(4));
+}
+
+#[test]
+fn nan_reaches_what_depends_on_it_and_no_other_document() {
+    let mut numbers = Numbers::new(40);
+    let heads = HEADS[0];
+    let documents = Documents::new(&[0, 40, 90], 90);
+    let net = net(&mut numbers, heads);
+    let width = heads.columns().iter().sum();
+    let x: Tensor<2> = numbers.tensor([90, width]);
+    let poisoned = x
+        .clone()
+        .slice_fill([50..51, 2 * heads.keys()..heads.width()], f32::NAN);
+    let y = values(&gated_delta_net(poisoned, &net, &documents));
+    let row = heads.values();
+    for (t, row) in y.chunks_exact(row).enumerate() {
+        let is_nan = row.iter().all(|value| value.is_nan());
+        let is_finite = row.iter().all(|value| value.is_finite());
+        // Those before it in its own document meet it times zero, in chunks.
+        assert!(
+            if t < 40 { is_finite } else { t < 50 || is_nan },
+            "token {t}"
+        );
+    }
+}
+
+#[test]
+fn a_layer_in_bf16_stays_near_f32() {
+    let mut numbers = Numbers::new(37);
+    let heads = HEADS[2];
+    let documents = Documents::new(&[0, 90, 100], 100);
+    let net = net(&mut numbers, heads);
+    let x: Tensor<2> = numbers.tensor([100, heads.columns().iter().sum()]);
+    let x = x.cast(DType::BF16);
+    let d = numbers.tensor([100, heads.value_heads, heads.value_dim]);
+    let (narrow, wide) = (leaf(&x), leaf(&x.cast(DType::F32)));
+    let y = gated_delta_net(narrow.clone(), &net, &documents);
+    assert_eq!(y.dtype(), DType::BF16);
+    let expected = by_references(wide.clone(), &net, &documents);
+    let bound = Quantity::Gradient.bound_in(DType::BF16);
+    let off = difference(&values(&y.clone().cast(DType::F32)), &values(&expected));
+    assert!(off < bound, "{off}");
+    let found = gradient(&narrow, &gradients(y.cast(DType::F32), &d));
+    let off = difference(&found, &gradient(&wide, &gradients(expected, &d)));
+    assert!(off < bound, "gradient: {off}");
+}
+
+#[test]
+fn gates_of_queries_and_the_heads_between_them_are_the_references() {
+    let mut numbers = Numbers::new(38);
+    for (queries, others, dim) in [(3, 2, 5), (1, 2, 16), (4, 4, 33)] {
+        let heads = GatedHeads {
+            queries,
+            others,
+            dim,
+        };
+        let x: Tensor<2> = numbers.tensor([7, heads.width()]);
+        let attended: Tensor<3> = numbers.tensor([7, queries, dim]);
+        let [d_heads, d_gated] = [queries + others, queries].map(|h| numbers.tensor([7, h, dim]));
+        let of = |without: fn(Tensor<2>, GatedHeads) -> Tensor<3>,
+                  gated: fn(Tensor<3>, Tensor<2>, GatedHeads) -> Tensor<3>| {
+            let (x, attended) = (leaf(&x), leaf(&attended));
+            let apart = without(x.clone(), heads);
+            let y = gated(attended.clone(), x.clone(), heads);
+            let both = [values(&apart), values(&y)];
+            let sum = apart.mul(d_heads.clone()).sum() + y.mul(d_gated.clone()).sum();
+            let found = sum.backward();
+            let [dx, d_attended] = [gradient(&x, &found), gradient(&attended, &found)];
+            let [apart, y] = both;
+            [apart, y, dx, d_attended]
+        };
+        let ours = of(query_gate::without_gates, query_gate::gated);
+        let expected = of(
+            query_gate::reference::without_gates,
+            query_gate::reference::gated,
+        );
+        for (i, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
+            assert_near(&format!("{heads:?} {i}"), ours, expected);
+        }
+    }
 }

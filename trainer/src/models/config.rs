@@ -233,7 +233,7 @@ impl DecoderConfig {
             self.head_dim * (self.num_attention_heads + self.num_key_value_heads),
         ]
         .map(|n| n as u128);
-        let linear = self.linear.map(|linear| linear.outputs());
+        let linear = self.linear.map(|linear| linear.heads.columns());
         let linear: u128 = linear.iter().flatten().map(|&n| n as u128).sum();
         let block = 3 * d * self.intermediate_size as u128 + 2 * d * (heads + linear);
         let n_parameters = self.num_hidden_layers as u128 * block + 2 * d * self.vocab_size as u128;

@@ -4,21 +4,23 @@
 //! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
 //! lies between two operations of a block is in the dtype that the model computes in.
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation, bf16};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::geglu::geglu;
 use tooltune_kernels::head_norm::head_norm;
 use tooltune_kernels::linear_cross_entropy;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
+use tooltune_kernels::query_gate::{gated, without_gates};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
-use tooltune_kernels::{ComputeDtype, FrozenWeight, SpanNorm, StackedLinear};
+use tooltune_kernels::{
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, SpanNorm, StackedLinear,
+};
 
 use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
-use super::linear_attention::{LinearAttention, LinearShape};
 use super::multipliers::QueryGrowth;
 use super::rotary::Rotary;
 use crate::lora::DropoutKey;
@@ -59,7 +61,7 @@ pub struct Block {
     /// Of queries and keys, before they are turned.
     pub head_norm: Option<SpanNorm>,
     /// What takes the place of attention, where something does.
-    pub linear: Option<LinearAttention>,
+    pub linear: Option<GatedDeltaNet>,
     /// How it looks at other tokens.
     pub kind: LayerKind,
     /// Which linear layers it has.
@@ -113,8 +115,6 @@ pub struct BlockShape {
     pub gate: Gate,
     /// Whether each query head comes with a gate of attention's output.
     pub query_gate: bool,
-    /// The sizes of linear attention, where there is some.
-    pub linear: Option<LinearShape>,
 }
 
 /// What attention reads of each token.
@@ -122,8 +122,8 @@ pub struct BlockShape {
 pub struct AttentionInputs {
     /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
     pub qkv: Tensor<3>,
-    /// What attention's output is multiplied with, before it is squeezed by a sigmoid, `[n, h, c]`.
-    pub gate: Option<Tensor<3>>,
+    /// Where the gates of attention's output lie, if it has some.
+    pub gates: Option<(Tensor<2>, GatedHeads)>,
 }
 
 impl BatchContext {
@@ -207,7 +207,6 @@ impl BlockShape {
             residual_multiplier: config.residual_multiplier,
             gate: config.family.gate,
             query_gate: config.family.query_gate,
-            linear: config.linear,
         }
     }
 
@@ -257,7 +256,7 @@ impl Block {
         dropout: Option<DropoutKey>,
     ) -> Tensor<3> {
         match &self.linear {
-            Some(linear) => linear.attended(self, x, context, dropout),
+            Some(net) => self.attended_linearly(net, x, context, dropout),
             None => self.attended(self.attention_inputs(x, context, dropout), context),
         }
     }
@@ -268,9 +267,9 @@ impl Block {
             None => Causality::Causal,
             Some(window) => Causality::Sliding(window),
         };
-        let AttentionInputs { qkv, gate } = inputs;
+        let AttentionInputs { qkv, gates } = inputs;
         let attended = attention(qkv, context.shape.queries(), &context.documents, causality);
-        gated(attended, gate)
+        with_gates(attended, gates)
     }
 
     /// What attention reads of the residual stream.
@@ -283,7 +282,7 @@ impl Block {
         let shape = context.shape;
         let (x, read) = self.read(x, 0, &self.attention_norms, shape);
         let qkv = lora_linear(x, &self.stacks[0], self.extras(0, read, dropout));
-        let (heads, gate) = shape.heads_and_gate(qkv);
+        let (heads, gates) = shape.heads_and_gates(qkv);
         let heads = match &self.head_norm {
             Some(norm) => head_norm(heads, norm),
             None => heads,
@@ -299,7 +298,7 @@ impl Block {
             Some(growth) => grown(heads, shape.n_heads, growth),
             None => heads,
         };
-        AttentionInputs { qkv, gate }
+        AttentionInputs { qkv, gates }
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
@@ -404,33 +403,30 @@ fn grown(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
     Tensor::cat(vec![queries, heads.narrow(1, n_heads, all - n_heads)], 1)
 }
 
-/// Attention's output, by its gate where there is one.
-pub(super) fn gated(attended: Tensor<3>, gate: Option<Tensor<3>>) -> Tensor<3> {
-    let Some(gate) = gate else {
-        return attended;
-    };
-    let dtype = attended.dtype();
-    let gate = activation::sigmoid(gate.cast(DType::F32));
-    attended.cast(DType::F32).mul(gate).cast(dtype)
+/// Attention's output, by its gates where there are some.
+pub(super) fn with_gates(attended: Tensor<3>, gates: Option<(Tensor<2>, GatedHeads)>) -> Tensor<3> {
+    match gates {
+        Some((outputs, heads)) => gated(attended, outputs, heads),
+        None => attended,
+    }
 }
 
 impl BlockShape {
-    /// What the maps that attention reads give, as heads beside heads, `[n, h + 2 g, c]`; and their
-    /// gates, which lie behind the queries of each head.
-    fn heads_and_gate(self, outputs: Tensor<2>) -> (Tensor<3>, Option<Tensor<3>>) {
-        let ([n, _], h, c) = (outputs.dims(), self.n_heads, self.head_dim);
-        let rest = 2 * self.n_kv_heads;
-        if !self.query_gate {
-            return (outputs.reshape([n, h + rest, c]), None);
+    /// What the maps that attention reads give, as heads beside heads, `[n, h + 2 g, c]`; and where their
+    /// gates lie.
+    fn heads_and_gates(self, outputs: Tensor<2>) -> (Tensor<3>, Option<(Tensor<2>, GatedHeads)>) {
+        let heads = GatedHeads {
+            queries: self.n_heads,
+            others: 2 * self.n_kv_heads,
+            dim: self.head_dim,
+        };
+        if self.query_gate {
+            let apart = without_gates(outputs.clone(), heads);
+            return (apart, Some((outputs, heads)));
         }
-        let heads: Tensor<3> = outputs.reshape([n, 2 * h + rest, c]);
-        let queries = heads.clone().narrow(1, 0, 2 * h).reshape([n, h, 2, c]);
-        let [queries, gate] = [0, 1].map(|i| {
-            let part: Tensor<3> = queries.clone().narrow(2, i, 1).reshape([n, h, c]);
-            part
-        });
-        let heads = Tensor::cat(vec![queries, heads.narrow(1, 2 * h, rest)], 1);
-        (heads, Some(gate))
+        let n = outputs.dims()[0];
+        let apart = outputs.reshape([n, heads.queries + heads.others, heads.dim]);
+        (apart, None)
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Columns};
 
-use super::decoder::{AttentionInputs, BatchContext, Decoder, gated};
+use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::layers::Mixer;
 use super::linear_attention::{LinearShape, LinearState};
 
@@ -252,8 +252,8 @@ impl Decoder {
         for (layer, block) in self.blocks.iter().enumerate() {
             let end = cache.filled;
             let mut attended = match (&mut cache.layers[layer], &block.linear) {
-                (LayerCache::Linear(states), Some(linear)) => {
-                    let (attended, read) = linear.attended_with_states(block, &x, &context);
+                (LayerCache::Linear(states), Some(net)) => {
+                    let (attended, read) = block.attended_linearly_with_states(net, &x, &context);
                     fill_states(states, first_row, read);
                     attended
                 }
@@ -293,13 +293,14 @@ impl Decoder {
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let attended = match (&mut cache.layers[layer], &block.linear) {
-                (LayerCache::Linear(state), Some(linear)) => {
-                    let (attended, next) = linear.decoded(block, &x, &context, state.clone());
+                (LayerCache::Linear(state), Some(net)) => {
+                    let state_before = state.clone();
+                    let (attended, next) = block.decoded_linearly(net, &x, &context, state_before);
                     *state = next;
                     attended
                 }
                 (LayerCache::Attention(kept), _) => {
-                    let AttentionInputs { qkv, gate } = block.attention_inputs(&x, &context, None);
+                    let AttentionInputs { qkv, gates } = block.attention_inputs(&x, &context, None);
                     append(kept, &qkv, context.shape.n_heads, column);
                     let end = column + 1;
                     let first = end - block.kind.window.unwrap_or(end).min(end);
@@ -311,7 +312,10 @@ impl Decoder {
                     };
                     let [keys, values] = &*kept;
                     let queries = context.shape.queries();
-                    gated(attention::decode(qkv, queries, keys, values, columns), gate)
+                    with_gates(
+                        attention::decode(qkv, queries, keys, values, columns),
+                        gates,
+                    )
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
             };

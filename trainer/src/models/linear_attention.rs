@@ -4,14 +4,15 @@
 //! values up and is read by queries, and what was read is normed and gated. All of it begins anew with
 //! each document.
 
-use burn::tensor::{DType, Tensor, activation};
+use burn::tensor::Tensor;
 use serde_json::Value;
 use tooltune_checkpoints::families::{ConfigRules, LayerRules};
 use tooltune_kernels::causal_conv::{self, causal_conv};
-use tooltune_kernels::gated_delta::{self, gated_delta, gated_delta_states};
+use tooltune_kernels::gated_delta::{self, gated_delta_states};
+use tooltune_kernels::gated_delta_net::gated_delta_net;
 use tooltune_kernels::gated_norm::gated_norm;
 use tooltune_kernels::lora_linear::lora_linear;
-use tooltune_kernels::{DeltaHeads, DeltaInputs, GatedNorm};
+use tooltune_kernels::{DeltaHeads, DeltaInputs, GatedDeltaNet};
 
 use super::config::DecoderConfigError;
 use super::config_fields::count;
@@ -68,18 +69,6 @@ impl LinearShape {
         }
         Ok(Some(Self { heads, kernel }))
     }
-
-    /// Numbers of each token that the maps of a block give: queries, keys and values, the gate, and of
-    /// each value head the share that it corrects and its decay.
-    pub fn outputs(&self) -> [usize; 4] {
-        let DeltaHeads { value_heads, .. } = self.heads;
-        [
-            self.heads.width(),
-            self.heads.values(),
-            value_heads,
-            value_heads,
-        ]
-    }
 }
 
 /// Refuses gates other than those of transformers, which does not read these keys; other programs do.
@@ -98,20 +87,6 @@ fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
     Ok(())
 }
 
-/// What a block of linear attention has beside its projections.
-#[derive(Debug, Clone)]
-pub struct LinearAttention {
-    /// The convolution of queries, keys and values, `[width, kernel]`, f32.
-    pub conv: Tensor<2>,
-    /// What a head's step is multiplied with to be the logarithm of its decay, `[1, value heads]`, below
-    /// 0.
-    pub rate: Tensor<2>,
-    /// Added to a head's step before it is made positive, `[1, value heads]`.
-    pub step_bias: Tensor<2>,
-    /// Of what is read of the states.
-    pub norm: GatedNorm,
-}
-
 /// What linear attention goes on from: the end of each row's text.
 #[derive(Debug, Clone)]
 pub struct LinearState {
@@ -122,76 +97,44 @@ pub struct LinearState {
     pub tokens: Tensor<3>,
 }
 
-/// What the maps of a block say of each token.
-struct Projected {
-    /// Before the convolution, `[n, width]`.
-    qkv: Tensor<2>,
-    gate: Tensor<2>,
-    log_decay: Tensor<2>,
-    beta: Tensor<2>,
-}
-
-impl LinearAttention {
-    fn projected(
+impl Block {
+    /// What the first product of linear attention gives, `[n, columns]`.
+    fn linear_columns(
         &self,
-        block: &Block,
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
-    ) -> Projected {
-        let (x, transform) = block.read(x, 0, &block.attention_norms, context.shape);
-        let all = lora_linear(x, &block.stacks[0], block.extras(0, transform, dropout));
-        let mut first = 0;
-        let mut next = |width: usize| {
-            first += width;
-            all.clone().narrow(1, first - width, width)
-        };
-        let [qkv, gate, share, step] = linear_shape(context).outputs().map(&mut next);
-        let step = step.cast(DType::F32).add(self.step_bias.clone());
-        // The logarithm of 1 + exp(step), which no step overflows.
-        let step = activation::log_sigmoid(step.neg()).neg();
-        Projected {
-            qkv,
-            gate,
-            log_decay: step.mul(self.rate.clone()),
-            beta: activation::sigmoid(share.cast(DType::F32)),
-        }
+    ) -> Tensor<2> {
+        let (x, transform) = self.read(x, 0, &self.attention_norms, context.shape);
+        lora_linear(x, &self.stacks[0], self.extras(0, transform, dropout))
     }
 
-    /// What is read for each token, `[n, value heads, value_dim]`.
-    pub(super) fn attended(
+    /// What linear attention reads for each token, `[n, value heads, value_dim]`.
+    pub(super) fn attended_linearly(
         &self,
-        block: &Block,
+        net: &GatedDeltaNet,
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<3> {
-        let projected = self.projected(block, x, context, dropout);
-        let qkv = causal_conv(projected.qkv, &self.conv, &context.documents);
-        let inputs = DeltaInputs {
-            qkv,
-            log_decay: projected.log_decay,
-            beta: projected.beta,
-        };
-        let heads = linear_shape(context).heads;
-        let read = gated_delta(inputs, heads, &context.documents);
-        gated_norm(read, projected.gate, &self.norm)
+        let columns = self.linear_columns(x, context, dropout);
+        gated_delta_net(columns, net, &context.documents)
     }
 
     /// The same, and the states behind the documents.
-    pub(super) fn attended_with_states(
+    pub(super) fn attended_linearly_with_states(
         &self,
-        block: &Block,
+        net: &GatedDeltaNet,
         x: &Tensor<2>,
         context: &BatchContext,
     ) -> (Tensor<3>, LinearState) {
-        let projected = self.projected(block, x, context, None);
-        let LinearShape { heads, kernel } = linear_shape(context);
+        let parts = net.parts(self.linear_columns(x, context, None));
+        let (heads, kernel) = (net.heads, net.conv.dims()[1]);
         let device = x.device();
-        let options = (&device, projected.qkv.dtype());
+        let options = (&device, parts.qkv.dtype());
         let ends = context.documents.spans().map(|(start, length)| {
             let n = length.min(kernel - 1);
-            let last = projected.qkv.clone().narrow(0, start + length - n, n);
+            let last = parts.qkv.clone().narrow(0, start + length - n, n);
             let none = Tensor::zeros([kernel - 1 - n, heads.width()], options);
             let tokens = if n + 1 < kernel {
                 Tensor::cat(vec![none, last], 0)
@@ -201,44 +144,38 @@ impl LinearAttention {
             tokens.unsqueeze_dim::<3>(0)
         });
         let tokens = Tensor::cat(ends.collect(), 0);
-        let qkv = causal_conv(projected.qkv.clone(), &self.conv, &context.documents);
+        let qkv = causal_conv(parts.qkv.clone(), &net.conv, &context.documents);
         let inputs = DeltaInputs {
             qkv,
-            log_decay: projected.log_decay,
-            beta: projected.beta,
+            log_decay: parts.log_decay,
+            beta: parts.beta,
         };
         let (read, held) = gated_delta_states(inputs, heads, &context.documents);
-        let attended = gated_norm(read, projected.gate, &self.norm);
+        let attended = gated_norm(read, parts.gate, &net.norm);
         (attended, LinearState { held, tokens })
     }
 
-    /// What is read for one new token a row, and the state behind it.
-    pub(super) fn decoded(
+    /// What linear attention reads for one new token a row, and the state behind it.
+    pub(super) fn decoded_linearly(
         &self,
-        block: &Block,
+        net: &GatedDeltaNet,
         x: &Tensor<2>,
         context: &BatchContext,
         state: LinearState,
     ) -> (Tensor<3>, LinearState) {
-        let projected = self.projected(block, x, context, None);
-        let LinearShape { heads, kernel } = linear_shape(context);
-        let new = projected.qkv.unsqueeze_dim::<3>(1);
+        let parts = net.parts(self.linear_columns(x, context, None));
+        let new = parts.qkv.unsqueeze_dim::<3>(1);
         let tokens = Tensor::cat(vec![state.tokens, new], 1);
         let inputs = DeltaInputs {
-            qkv: causal_conv::of_last(tokens.clone(), &self.conv),
-            log_decay: projected.log_decay,
-            beta: projected.beta,
+            qkv: causal_conv::of_last(tokens.clone(), &net.conv),
+            log_decay: parts.log_decay,
+            beta: parts.beta,
         };
-        let (read, held) = gated_delta::decode(inputs, heads, state.held);
-        let tokens = tokens.narrow(1, 1, kernel - 1);
-        let attended = gated_norm(read, projected.gate, &self.norm);
+        let (read, held) = gated_delta::decode(inputs, net.heads, state.held);
+        let tokens = tokens.narrow(1, 1, net.conv.dims()[1] - 1);
+        let attended = gated_norm(read, parts.gate, &net.norm);
         (attended, LinearState { held, tokens })
     }
-}
-
-fn linear_shape(context: &BatchContext) -> LinearShape {
-    let shape = context.shape.linear;
-    shape.expect("a family with blocks of linear attention has its sizes")
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
-use tooltune_kernels::{ComputeDtype, FrozenWeight, GatedNorm, SpanNorm, StackedLinear};
+use tooltune_kernels::{
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
+};
 
 use super::config::DecoderConfig;
 use super::decoder::{Block, BranchNormWeights, Decoder, TrainedTables};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
-use super::linear_attention::{LinearAttention, LinearShape};
+use super::linear_attention::LinearShape;
 use crate::progress::Counted;
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
@@ -102,7 +104,7 @@ pub fn projection_features(config: &DecoderConfig, layer: usize, index: usize) -
     let projections = config.projections(layer);
     let stack = projections.stacks.iter().position(|s| s.contains(&index));
     match (linear_of(config, layer), stack) {
-        (Some(linear), Some(0)) => return (d, linear.outputs()[index]),
+        (Some(linear), Some(0)) => return (d, linear.heads.columns()[index]),
         (Some(linear), Some(1)) => return (linear.heads.values(), d),
         _ => {}
     }
@@ -248,12 +250,13 @@ impl Reader<'_> {
         &self,
         prefix: &str,
         LinearShape { heads, kernel }: LinearShape,
-    ) -> Result<LinearAttention, CheckpointError> {
+    ) -> Result<GatedDeltaNet, CheckpointError> {
         let name = |name: &str| format!("{prefix}.linear_attn.{name}");
         let numbers = |of: &str| tensor::<1>(self.weights, &name(of), self.device);
         let of_heads = |of: &str| Ok::<_, CheckpointError>(numbers(of)?.unsqueeze::<2>());
         let conv = tensor::<3>(self.weights, &name("conv1d.weight"), self.device)?;
-        Ok(LinearAttention {
+        Ok(GatedDeltaNet {
+            heads,
             conv: conv.reshape([heads.width(), kernel]),
             rate: of_heads("A_log")?.exp().neg(),
             step_bias: of_heads("dt_bias")?,

@@ -33,7 +33,7 @@ const ATTENTION: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 0.0,
-    linear: 0.5,
+    linear: 2.0,
 };
 
 /// What is alive at one moment of a step, in bytes.

@@ -11,7 +11,6 @@ use crate::config::{CheckpointingMode, GradientCheckpointing, LoraConfig};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
-use crate::models::linear_attention::LinearShape;
 use crate::models::load::projection_features;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
@@ -48,7 +47,7 @@ pub(crate) struct BlockWidths {
     pub key_values: f64,
     /// Of the feed-forward width.
     pub intermediate: f64,
-    /// Of what linear attention makes of a token, in f32.
+    /// Of what linear attention is given of a token, reads of its states, and gives.
     pub linear: f64,
 }
 
@@ -71,14 +70,18 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 6.0,
-    linear: 1.5,
+    linear: 2.0,
 };
 
-/// Numbers that a block of linear attention keeps for each token in f32, counted tensor by tensor: three
-/// times its width before and behind the norms of queries and keys; queries and keys of value heads in
-/// chunks, and a state for each chunk; eight numbers for each pair of tokens of a chunk; and values that
-/// are corrected, decayed and read.
-fn linear_numbers(linear: LinearShape) -> f64 {
+/// Bytes that a block of linear attention keeps for each token on a GPU, where its steps are operations of
+/// their own, counted tensor by tensor. In the type of products: what is convolved. In f32: three times
+/// its width before and behind the norms of queries and keys; queries and keys of value heads in chunks,
+/// and a state for each chunk; eight numbers for each pair of tokens of a chunk; and values that are
+/// corrected, decayed and read.
+fn linear_steps(model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
+    let Some(linear) = model.linear else {
+        return 0.0;
+    };
     let DeltaHeads {
         value_heads,
         key_dim,
@@ -87,11 +90,16 @@ fn linear_numbers(linear: LinearShape) -> f64 {
     } = linear.heads;
     let keys = (value_heads * key_dim) as f64;
     let states = value_dim as f64 / CHUNK as f64;
-    3.0 * linear.heads.width() as f64
+    let width = linear.heads.width() as f64;
+    let numbers = 3.0 * width
         + keys * (5.0 + states)
         + 8.0 * (CHUNK * value_heads) as f64
-        + 5.0 * linear.heads.values() as f64
+        + 5.0 * linear.heads.values() as f64;
+    F32 * numbers + compute_bytes(dtype) * width
 }
+
+/// Times what [`linear_steps`] says while a block is differentiated.
+const LINEAR_STEPS_TRAINING: f64 = 1.5;
 
 /// What a block keeps beside [`KEPT`], by its family: queries, keys and values before their norms; what
 /// norms behind a branch read; what down reads where the gate is an operation of its own; and the stream
@@ -250,7 +258,7 @@ impl KeptBlocks {
             bytes: (SHARE * free_bytes).min(most),
             bytes_per_token: 0.0,
         };
-        Self::within(budget, shape)
+        Self::within(budget, shape, 0.0)
     }
 
     /// The rule on a GPU with so much memory free.
@@ -266,25 +274,28 @@ impl KeptBlocks {
             + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
             + shape.magnitudes.kept_weights(model);
         let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
+        let steps = linear_steps(model, compute_dtype);
         let budget = Budget {
             bytes: (GPU_SHARE * free_bytes - resident).max(0.0),
             bytes_per_token: inputs
+                + LINEAR_STEPS_TRAINING * steps
                 + TRAINING
                     .and(kept_beside(model))
                     .and(shape.magnitudes.kept(compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
-        Self::within(budget, shape)
+        Self::within(budget, shape, steps)
     }
 
-    fn within(budget: Budget, shape: RunShape) -> Self {
+    fn within(budget: Budget, shape: RunShape, steps: f64) -> Self {
         Self {
             setting: shape.setting,
             n_blocks: shape.model.num_hidden_layers,
-            bytes_per_token: KEPT
-                .and(kept_beside(shape.model))
-                .and(shape.magnitudes.kept(shape.compute_dtype))
-                .bytes_per_token(shape.model, shape.compute_dtype),
+            bytes_per_token: steps
+                + KEPT
+                    .and(kept_beside(shape.model))
+                    .and(shape.magnitudes.kept(shape.compute_dtype))
+                    .bytes_per_token(shape.model, shape.compute_dtype),
             bytes_per_block: shape.magnitudes.kept_weights(shape.model),
             budget,
         }
@@ -332,11 +343,8 @@ impl BlockWidths {
             + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
         let attention = compute_bytes(dtype) * heads;
         let linear = model.linear.map_or(0.0, |linear| {
-            // What the maps give, what is convolved, and what the norm reads and gives.
-            let outputs = linear.outputs().iter().sum::<usize>()
-                + linear.heads.width()
-                + 2 * linear.heads.values();
-            self.linear * (F32 * linear_numbers(linear) + compute_bytes(dtype) * outputs as f64)
+            let given: usize = linear.heads.columns().iter().sum();
+            self.linear * compute_bytes(dtype) * (given + 2 * linear.heads.values()) as f64
         });
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention.max(linear)

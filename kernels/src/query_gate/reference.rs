@@ -1,0 +1,41 @@
+//! Gates of queries in plain tensor operations.
+
+use burn::tensor::{Tensor, activation};
+
+use super::GatedHeads;
+use crate::route::arithmetic;
+
+/// Queries and their gates, `[n, queries, dim]` each.
+fn parted(x: Tensor<2>, heads: GatedHeads) -> [Tensor<3>; 2] {
+    let GatedHeads { queries, dim, .. } = heads;
+    let n = x.dims()[0];
+    let parts: Tensor<4> = x
+        .narrow(1, 0, 2 * queries * dim)
+        .reshape([n, queries, 2, dim]);
+    [0, 1].map(|part| {
+        let part = parts.clone().narrow(2, part, 1);
+        part.reshape([n, queries, dim])
+    })
+}
+
+/// The contract is [`super::without_gates`]'s.
+pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
+    let GatedHeads {
+        queries,
+        others,
+        dim,
+    } = heads;
+    let n = x.dims()[0];
+    let rest = x.clone().narrow(1, 2 * queries * dim, others * dim);
+    let [queries, _] = parted(x, heads);
+    Tensor::cat(vec![queries, rest.reshape([n, others, dim])], 1)
+}
+
+/// The contract is [`super::gated`]'s; f64 is computed in f64.
+pub fn gated(attended: Tensor<3>, x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
+    let dtype = attended.dtype();
+    let inside = arithmetic(dtype);
+    let [_, gate] = parted(x, heads);
+    let gate = activation::sigmoid(gate.cast(inside));
+    attended.cast(inside).mul(gate).cast(dtype)
+}
