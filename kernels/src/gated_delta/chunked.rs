@@ -6,6 +6,7 @@
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
+use super::walk::{Order, Walk, states_behind};
 use super::{DeltaHeads, DeltaInputs, NORM_EPS};
 use crate::Documents;
 use crate::head_norm::{SpanNorm, head_norm};
@@ -14,28 +15,52 @@ use crate::route::arithmetic;
 /// Tokens of a chunk, a power of two.
 pub const CHUNK: usize = 64;
 
-/// The contract is [`super::gated_delta_states`]'s, differentiable; f64 is computed in f64.
+/// The contract is [`super::gated_delta`]'s, differentiable; f64 is computed in f64.
 ///
 /// # Source
 ///
 /// Yang et al. 2025, section 3.3.
-pub fn gated_delta(
+pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents) -> Tensor<3> {
+    read(inputs, heads, documents, |_, _| ()).0
+}
+
+/// The contract is [`super::gated_delta_states`]'s, differentiable; f64 is computed in f64.
+pub fn gated_delta_states(
     inputs: DeltaInputs,
     heads: DeltaHeads,
     documents: &Documents,
 ) -> (Tensor<3>, Tensor<4>) {
     let (dtype, device) = (inputs.qkv.dtype(), inputs.qkv.device());
+    let (read, states) = read(inputs, heads, documents, |chunks, layout| {
+        let last = indices(&layout.last_chunks, &chunks.walk.keys.device());
+        let [walked, keys, decay] = [&chunks.walked, &chunks.walk.keys, &chunks.walk.decay]
+            .map(|x| x.clone().select(0, last.clone()));
+        states_behind(walked, keys, decay)
+    });
+    let none = || {
+        let shape = [0, heads.value_heads, heads.key_dim, heads.value_dim];
+        Tensor::zeros(shape, (&device, arithmetic(dtype)))
+    };
+    (read, states.unwrap_or_else(none))
+}
+
+/// What is read, and what `of` makes of the chunks, if there are any.
+fn read<R>(
+    inputs: DeltaInputs,
+    heads: DeltaHeads,
+    documents: &Documents,
+    of: impl FnOnce(&Chunks, &Layout) -> R,
+) -> (Tensor<3>, Option<R>) {
+    let (dtype, device) = (inputs.qkv.dtype(), inputs.qkv.device());
     let layout = Layout::new(documents);
-    if layout.widths.is_empty() {
-        let options = (&device, arithmetic(dtype));
+    if layout.order.widths.is_empty() {
         let [n, h, dv] = [documents.n_tokens(), heads.value_heads, heads.value_dim];
-        let states = Tensor::zeros([0, h, heads.key_dim, dv], options);
-        let read = Tensor::<3>::zeros([n, h, dv], options);
-        return (read.cast(dtype), states);
+        return (Tensor::zeros([n, h, dv], (&device, dtype)), None);
     }
     let chunks = Chunks::new(inputs, heads, &layout);
-    let (read, states) = chunks.walk(&layout);
-    (layout.of_tokens(read).cast(dtype), states)
+    let found = of(&chunks, &layout);
+    let read = chunks.readers.matmul(chunks.walked);
+    (layout.of_tokens(read).cast(dtype), Some(found))
 }
 
 /// Queries of length `1 / √key_dim` and keys of length 1; values as they are.
@@ -59,24 +84,23 @@ struct Layout {
     tokens: Vec<i32>,
     /// Of each token its place in the chunks, or their number for padding.
     places: Vec<i32>,
-    /// How many documents have a first chunk, a second one, and so on.
-    widths: Vec<usize>,
-    /// Of each document the place of its last state among those of all, which lie by the number of
-    /// their chunks.
-    last_states: Vec<i32>,
+    order: Order,
+    /// Of each document the place of its last chunk.
+    last_chunks: Vec<i32>,
 }
 
 impl Layout {
     fn new(documents: &Documents) -> Self {
         let spans: Vec<(usize, usize)> = documents.spans().collect();
-        let mut longest_first: Vec<usize> = (0..spans.len()).collect();
-        longest_first.sort_by_key(|&i| std::cmp::Reverse(spans[i].1));
         let n_chunks = |i: usize| spans[i].1.div_ceil(CHUNK);
+        let mut longest_first: Vec<usize> = (0..spans.len()).collect();
+        longest_first.sort_by_key(|&i| std::cmp::Reverse(n_chunks(i)));
         let most = longest_first.first().map_or(0, |&i| n_chunks(i));
         let none = documents.n_tokens();
         let total: usize = (0..spans.len()).map(n_chunks).sum();
         let mut tokens = vec![none as i32; total * CHUNK];
         let mut places = vec![(total * CHUNK) as i32; none];
+        let mut last_chunks = vec![0; spans.len()];
         let (mut widths, mut place) = (Vec::with_capacity(most), 0);
         for number in 0..most {
             let has_it = longest_first.iter().filter(|&&i| number < n_chunks(i));
@@ -85,28 +109,21 @@ impl Layout {
                 let (start, length) = spans[i];
                 let first = number * CHUNK;
                 for t in first..length.min(first + CHUNK) {
-                    let at = place + t - first;
+                    let at = place * CHUNK + t - first;
                     tokens[at] = (start + t) as i32;
                     places[start + t] = at as i32;
                 }
-                place += CHUNK;
+                last_chunks[i] = place as i32;
+                place += 1;
                 width += 1;
             }
             widths.push(width);
         }
-        // States are put aside when their documents end: the shortest first, and within the same number of
-        // chunks in the order of the longest first.
-        let mut aside: Vec<usize> = longest_first.clone();
-        aside.sort_by_key(|&i| n_chunks(i));
-        let mut last_states = vec![0; spans.len()];
-        for (place, &i) in aside.iter().enumerate() {
-            last_states[i] = place as i32;
-        }
         Self {
             tokens,
             places,
-            widths,
-            last_states,
+            order: Order { widths },
+            last_chunks,
         }
     }
 
@@ -153,22 +170,15 @@ fn for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
         .reshape([chunks, h * group, a, b])
 }
 
-/// All chunks, `[chunks, value heads, CHUNK, …]` each.
+/// All chunks.
 struct Chunks {
-    queries: Tensor<4>,
-    keys: Tensor<4>,
-    /// Decay from the chunk's begin to each token, `[…, CHUNK, 1]`.
-    from_begin: Tensor<4>,
-    /// Decay from each token to the chunk's end, `[…, CHUNK, 1]`.
-    to_end: Tensor<4>,
-    /// Scores of tokens within the chunk, decayed between them.
-    scores: Tensor<4>,
-    /// Values as the chunk would write them into an empty state.
-    values: Tensor<4>,
-    /// What of the values the state before the chunk already holds, to be multiplied with it.
-    held: Tensor<4>,
-    /// Decay of the whole chunk, `[…, 1, 1]`.
-    decay: Tensor<4>,
+    /// What is multiplied with states and changes to be read, `[chunks, value heads, CHUNK, key_dim +
+    /// CHUNK]`: queries, decayed from the chunk's begin, and scores of tokens within the chunk, decayed
+    /// between them.
+    readers: Tensor<4>,
+    walk: Walk,
+    /// What [`Walk::run`] gave.
+    walked: Tensor<4>,
 }
 
 impl Chunks {
@@ -201,55 +211,17 @@ impl Chunks {
         let from_begin = sums.clone().exp();
         let [queries, keys] = [queries, keys].map(|x| for_value_heads(x, heads));
         let corrected = inverse.clone().mul(from_begin.clone().swap_dims(2, 3));
-        Self {
+        let walk = Walk {
             values: inverse.matmul(values),
             held: corrected.matmul(keys.clone()),
-            to_end: last.clone().sub(sums).exp(),
+            keys: keys.mul(last.clone().sub(sums).exp()),
             decay: last.exp(),
-            scores,
-            queries,
-            keys,
-            from_begin,
+        };
+        Self {
+            readers: Tensor::cat(vec![queries.mul(from_begin), scores], 3),
+            walked: walk.clone().run(&layout.order),
+            walk,
         }
-    }
-
-    /// What every token reads, `[chunks, h, CHUNK, value_dim]`, and the last states of the documents.
-    fn walk(self, layout: &Layout) -> (Tensor<4>, Tensor<4>) {
-        let device = self.values.device();
-        let (mut read, mut aside, mut first) = (Vec::new(), Vec::new(), 0);
-        let mut before: Option<Tensor<4>> = None;
-        for &width in &layout.widths {
-            let of = |x: &Tensor<4>| x.clone().narrow(0, first, width);
-            let scores = of(&self.scores);
-            let written = |change: Tensor<4>| {
-                let change = change.mul(of(&self.to_end));
-                of(&self.keys).swap_dims(2, 3).matmul(change)
-            };
-            before = Some(match before {
-                // The first chunks find nothing.
-                None => {
-                    let change = of(&self.values);
-                    read.push(scores.matmul(change.clone()));
-                    written(change)
-                }
-                Some(mut state) => {
-                    let n = state.dims()[0];
-                    if width < n {
-                        aside.push(state.clone().narrow(0, width, n - width));
-                        state = state.narrow(0, 0, width);
-                    }
-                    let change = of(&self.values).sub(of(&self.held).matmul(state.clone()));
-                    let found = of(&self.queries).matmul(state.clone());
-                    let found = found.mul(of(&self.from_begin));
-                    read.push(found.add(scores.matmul(change.clone())));
-                    state.mul(of(&self.decay)).add(written(change))
-                }
-            });
-            first += width;
-        }
-        aside.extend(before);
-        let states = Tensor::cat(aside, 0).select(0, indices(&layout.last_states, &device));
-        (Tensor::cat(read, 0), states)
     }
 }
 

@@ -9,6 +9,9 @@ pub(crate) mod cpu;
 pub(crate) mod cpu_backward;
 mod cpu_chunk;
 pub mod reference;
+mod walk;
+#[cfg(all(feature = "cube", not(feature = "fusion")))]
+pub(crate) mod walk_on_gpu;
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
@@ -85,7 +88,10 @@ const NORM_EPS: f64 = 1e-6;
 pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents) -> Tensor<3> {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    gated_delta_states(inputs, heads, documents).0
+    match on_slices(&inputs, heads, documents) {
+        Some((read, _)) => read,
+        None => chunked::gated_delta(inputs, heads, documents),
+    }
 }
 
 /// The same, with the state that each document with tokens ends with, `[documents, value heads,
@@ -97,37 +103,44 @@ pub fn gated_delta_states(
 ) -> (Tensor<3>, Tensor<4>) {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    let on_slices = || {
-        let read = &inputs.qkv;
-        let qkv = is_served_by_cpu(read).then(|| plain(read, read.dtype()))??;
-        let [log_decay, beta] = [&inputs.log_decay, &inputs.beta].map(|x| plain(x, DType::F32));
-        let (log_decay, beta) = (log_decay?, beta?);
-        let DeltaHeads {
-            value_heads,
-            key_dim,
-            value_dim,
-            ..
-        } = heads;
-        let shape = [documents.n_tokens(), value_heads, value_dim];
-        let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
-        Some(with_number!(read.dtype(), T => {
-            let inputs = Inputs::<T> {
-                qkv: qkv.numbers(),
-                log_decay: log_decay.numbers(),
-                beta: beta.numbers(),
-                heads,
-            };
-            let (read, states) = cpu::read_with_states(inputs, documents);
-            (tensor(read, shape), tensor(states, states_shape))
-        }))
-    };
-    match on_slices() {
-        Some((read, states)) => (
-            Tensor::from_primitive::<Flex>(read),
-            Tensor::from_primitive::<Flex>(states),
-        ),
-        None => chunked::gated_delta(inputs, heads, documents),
+    match on_slices(&inputs, heads, documents) {
+        Some(found) => found,
+        None => chunked::gated_delta_states(inputs, heads, documents),
     }
+}
+
+/// What the CPU's kernel reads, and the last states; `None` for tensors that are not its.
+fn on_slices(
+    inputs: &DeltaInputs,
+    heads: DeltaHeads,
+    documents: &Documents,
+) -> Option<(Tensor<3>, Tensor<4>)> {
+    let read = &inputs.qkv;
+    let qkv = is_served_by_cpu(read).then(|| plain(read, read.dtype()))??;
+    let [log_decay, beta] = [&inputs.log_decay, &inputs.beta].map(|x| plain(x, DType::F32));
+    let (log_decay, beta) = (log_decay?, beta?);
+    let DeltaHeads {
+        value_heads,
+        key_dim,
+        value_dim,
+        ..
+    } = heads;
+    let shape = [documents.n_tokens(), value_heads, value_dim];
+    let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
+    let (read, states) = with_number!(read.dtype(), T => {
+        let inputs = Inputs::<T> {
+            qkv: qkv.numbers(),
+            log_decay: log_decay.numbers(),
+            beta: beta.numbers(),
+            heads,
+        };
+        let (read, states) = cpu::read_with_states(inputs, documents);
+        (tensor(read, shape), tensor(states, states_shape))
+    });
+    Some((
+        Tensor::from_primitive::<Flex>(read),
+        Tensor::from_primitive::<Flex>(states),
+    ))
 }
 
 /// Reads one new token a row, with the state of its row.

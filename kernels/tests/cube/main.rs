@@ -5,6 +5,7 @@ mod attention;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;
 mod elementwise;
+mod gated_delta;
 #[path = "../../../tests/support/place.rs"]
 mod place;
 mod support;

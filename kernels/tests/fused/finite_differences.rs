@@ -238,7 +238,7 @@ fn gated_delta() {
     };
     for path in [
         gated_delta::reference::gated_delta,
-        gated_delta::chunked::gated_delta,
+        gated_delta::chunked::gated_delta_states,
     ] {
         let read = |inputs: DeltaInputs| path(inputs, heads, &documents).0;
         check(&mut numbers, "qkv", inputs.qkv.clone(), &|qkv| {

@@ -334,7 +334,7 @@ fn prefill_tokens(lengths: &[usize]) -> usize {
 }
 
 fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f64 {
-    n_tokens as f64 * widths.bytes_per_token(input.model, input.compute_dtype)
+    n_tokens as f64 * widths.most_bytes_per_token(input.model, input.compute_dtype)
 }
 
 fn weight_bytes(input: &MemoryInput) -> f64 {

@@ -82,13 +82,14 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
 fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let (model, dtype) = (input.model, input.compute_dtype);
     let magnitudes = Magnitudes::of(&input.config.lora);
-    let bytes = |n: usize, widths: &BlockWidths| n as f64 * widths.bytes_per_token(model, dtype);
+    let most =
+        |n: usize, widths: &BlockWidths| n as f64 * widths.most_bytes_per_token(model, dtype);
     let (n, m) = (shape.n_tokens, shape.n_trained_tokens.min(shape.n_tokens));
     let weights = magnitudes.kept_weights(model);
     let widths = KEPT.and(kept_beside(model)).and(magnitudes.kept(dtype));
-    let kept = bytes(n, &widths) + weights;
+    let kept = n as f64 * widths.bytes_per_token(model, dtype) + weights;
     let (before, behind) = halves(widths, magnitudes);
-    let last = bytes(n, &before) + bytes(m, &behind) + weights;
+    let last = most(n, &before) + most(m, &behind) + weights;
     let [attention, feed_forward] =
         transients(magnitudes, dtype).map(|widths| widths.and(of_branch(model, dtype)));
     let n_kept = input.kept_blocks.count(n);
@@ -106,12 +107,12 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
         ..lower
     };
     let of_last = Moment {
-        block: last + bytes(n, &attention).max(bytes(m, &feed_forward)),
+        block: last + most(n, &attention).max(most(m, &feed_forward)),
         ..lower
     };
     let mut moments = vec![head, of_last];
     if n_lower > 0 {
-        let block = kept + bytes(n, &feed_forward).max(bytes(n, &attention));
+        let block = most(n, &widths) + weights + most(n, &feed_forward).max(most(n, &attention));
         // The one below the last, then the first one, when the gradients of all others are there.
         let is_kept = n_lower_kept > 0;
         moments.push(Moment {

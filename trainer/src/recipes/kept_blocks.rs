@@ -11,6 +11,7 @@ use crate::config::{CheckpointingMode, GradientCheckpointing, LoraConfig};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
+use crate::models::layers::Mixer;
 use crate::models::load::projection_features;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
@@ -118,13 +119,13 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     } else {
         1.0
     };
-    // Queries and their gates lie apart, and the output before and behind the gate.
-    let gates = if family.query_gate { 4.0 } else { 0.0 };
+    // What has the gates, and the output before them.
+    let gates = if family.query_gate { 1.0 } else { 0.0 };
     BlockWidths {
         stream: count(|branch| branch.after.is_some()) - middle,
         hidden: count(|branch| branch.before.is_none()),
-        queries: normed_heads + gates,
-        key_values: 2.0 * normed_heads,
+        queries: normed_heads + 3.0 * gates,
+        key_values: 2.0 * (normed_heads + gates),
         linear: 0.0,
         intermediate: if family.gate == Gate::Silu { 0.0 } else { 1.0 },
     }
@@ -337,17 +338,33 @@ impl BlockWidths {
         }
     }
 
-    /// Bytes for each token of a block of `model`, of the kind that takes most.
+    /// Bytes for each token of a block of `model`, as many of each kind as it has.
     pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
-        let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
-            + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
-        let attention = compute_bytes(dtype) * heads;
-        let linear = model.linear.map_or(0.0, |linear| {
-            let given: usize = linear.heads.columns().iter().sum();
-            self.linear * compute_bytes(dtype) * (given + 2 * linear.heads.values()) as f64
-        });
+        let [attention, linear] = self.bytes_of_mixers(model, dtype);
+        let layers = model.layers.iter();
+        let n_linear = layers.filter(|kind| kind.mixer == Mixer::Linear).count();
+        let share = n_linear as f64 / model.layers.len().max(1) as f64;
+        self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
+            + attention * (1.0 - share)
+            + linear * share
+    }
+
+    /// The same of a block of the kind that takes most.
+    pub(crate) fn most_bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
+        let [attention, linear] = self.bytes_of_mixers(model, dtype);
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention.max(linear)
+    }
+
+    /// Of attention, and of linear attention where there is some.
+    fn bytes_of_mixers(&self, model: &DecoderConfig, dtype: ComputeDtype) -> [f64; 2] {
+        let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
+            + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
+        let linear = model.linear.map_or(0.0, |linear| {
+            let given: usize = linear.heads.columns().iter().sum();
+            self.linear * (given + 2 * linear.heads.values()) as f64
+        });
+        [heads, linear].map(|numbers| compute_bytes(dtype) * numbers)
     }
 
     /// The same without queries, keys and values, for the hidden and the feed-forward width.
