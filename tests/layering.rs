@@ -61,10 +61,11 @@ const CRATES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 30] = [
+const LAYERS: [&str; 32] = [
     "budgets",
     "terminal_table",
     "progress",
+    "log",
     "config",
     "models",
     "lora",
@@ -76,6 +77,7 @@ const LAYERS: [&str; 30] = [
     "retriever",
     "process",
     "device",
+    "profile",
     "settings",
     "base_model",
     "metrics",

@@ -30,6 +30,7 @@ mod parity;
 mod pipelines;
 mod planned_memory;
 mod planning;
+mod profiles;
 mod prompts;
 mod recipes;
 mod recordings;

@@ -54,6 +54,7 @@ pub mod lora_linear;
 mod maybe;
 #[cfg(feature = "cuda")]
 mod on_stream;
+pub mod profile;
 pub mod query_gate;
 pub mod rms_norm;
 pub mod rope;

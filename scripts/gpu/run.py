@@ -60,6 +60,7 @@ TEST_MODULES = [
     "planned_memory",
     "planning",
     "prompts",
+    "profiles",
     "bad_evaluations",
     "servers",
     "comparisons",

@@ -5,13 +5,14 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are no operations but what operations are made of.
-const NOT_OPERATIONS: [&str; 6] = [
+const NOT_OPERATIONS: [&str; 7] = [
     "cpu",
     "cube",
     "dropout",
     "frozen_weight",
     "gpu",
     "backward_with_gradient",
+    "profile",
 ];
 
 #[test]

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
-use tooltune::progress::{BetweenBars, fitting_text};
+use tooltune::log::log_layer;
+use tooltune::progress::fitting_text;
 use tooltune::{Error, commands, process};
 use tooltune_kernels::cpu::malloc_tuning::{self, TellingHeap};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Bytes of the stack that commands run on, whatever `ulimit -s` says: four times what most systems
 /// give the first thread, and taken only as far as it is used.
@@ -44,16 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| BetweenBars)
-        // It would be printed to where nothing can be printed, and panic.
-        .log_internal_errors(false)
-        // Other lines have neither, and 80 columns are few.
-        .without_time()
-        .with_target(false);
-    log.with_ansi(std::io::stderr().is_terminal()).init();
+    tracing_subscriber::registry().with(log_layer()).init();
     process::survive_file_limit();
     match commands::run(Cli::of_process()) {
         Ok(()) => ExitCode::SUCCESS,

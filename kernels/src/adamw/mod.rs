@@ -125,6 +125,7 @@ impl AdamW {
         learning_rate: f64,
         scales: Option<&Tensor<1>>,
     ) -> Tensor<1> {
+        crate::operation!("adamw");
         let inputs = [
             &parameters,
             &gradient,
@@ -165,6 +166,7 @@ fn are_floats_on_gpu(x: &Tensor<1>) -> bool {
 
 /// Euclidean norm of all gradients together.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
+    crate::operation!("global_norm");
     #[cfg(feature = "cube")]
     if are_floats_on_gpu(gradient) {
         return cuda::norm_of(gradient);

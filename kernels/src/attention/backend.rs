@@ -132,6 +132,7 @@ impl<B: AttentionGradients> Backward<B, 1> for AttentionBackward {
     type State = Attention<B>;
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("attention backward");
         let dy = gradients.consume::<B>(&ops.node);
         if let [Some(parent)] = ops.parents {
             gradients.register::<B>(parent.id, B::attention_gradient(ops.state, dy));

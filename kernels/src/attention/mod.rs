@@ -156,6 +156,7 @@ pub fn attention(
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
+    crate::operation!("attention");
     let queries = queries.into();
     check_heads(qkv.dims()[1], queries.heads);
     assert_eq!(
@@ -216,6 +217,7 @@ pub fn decode(
     values: &Tensor<4>,
     columns: Columns<'_>,
 ) -> Tensor<3> {
+    crate::operation!("attention decode");
     let queries = queries.into();
     let [b, heads, c] = qkv.dims();
     let n_kv_heads = check_heads(heads, queries.heads);

@@ -171,6 +171,7 @@ impl<B: DenseGradients> Backward<B, 4> for DenseBackward {
     type State = State<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("dense backward");
         let dy = gradients.consume::<B>(&ops.node);
         let State {
             x,

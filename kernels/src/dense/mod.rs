@@ -98,6 +98,7 @@ pub fn dense(
     residual: Option<Tensor<2>>,
     transform: InputTransform,
 ) -> Tensor<2> {
+    crate::operation!("dense");
     let [out_features, in_features] = map.weight.dims();
     let [n, columns] = x.dims();
     assert_eq!(columns, in_features, "columns of x and of the weight");

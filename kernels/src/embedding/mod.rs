@@ -28,6 +28,7 @@ use crate::route::is_served_by_gpu;
 ///
 /// If an id is no row of the table: callers check ids against the vocabulary.
 pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
+    crate::operation!("embedding");
     let [vocabulary, d] = table.dims();
     assert!(
         ids.iter().all(|&id| (id as usize) < vocabulary),

@@ -155,6 +155,7 @@ fn on_slices(
 ///
 /// If the shapes do not fit `heads`.
 pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tensor<3>, Tensor<4>) {
+    crate::operation!("gated_delta decode");
     check(&inputs, heads);
     assert_eq!(
         state.dims(),

@@ -79,7 +79,6 @@ fn walk_chunks(
     let tokens = comptime!(form.tokens);
     let own_rows = comptime!(form.own_rows());
     let own_tokens = comptime!(form.own_tokens());
-    let pitch = comptime!(form.rows() + 1);
     let value_dim = value_dim as usize;
     let h = h as usize;
     let rank = CUBE_POS_Z as usize;
@@ -129,41 +128,7 @@ fn walk_chunks(
         }
         sync_cube();
 
-        // What tokens read of it.
-        #[unroll]
-        for i in 0..comptime!(2 * own_tokens) {
-            sums[i] = 0.0f32;
-        }
-        let mut first = 0usize.runtime();
-        while first < key_dim {
-            let mut i = UNIT_POS as usize;
-            while i < comptime!(form.tokens * SIDE) {
-                let token = i / SIDE;
-                let row = first + i % SIDE;
-                let mut value = 0.0f32;
-                if row < key_dim {
-                    value = read[(chunk * tokens + token) * key_dim + row];
-                }
-                part[token * comptime!(SIDE + 1) + i % SIDE] = value;
-                i += comptime!(SIDE * SIDE);
-            }
-            sync_cube();
-            #[unroll]
-            for k in 0..SIDE {
-                let at = (first + k) * COLUMNS + x;
-                let a = shared_state[at];
-                let b = shared_state[at + SIDE];
-                #[unroll]
-                for i in 0..own_tokens {
-                    let factor = part[(y * own_tokens + i) * comptime!(SIDE + 1) + k];
-                    sums[comptime!(2 * i)] += factor * a;
-                    sums[comptime!(2 * i + 1)] += factor * b;
-                }
-            }
-            sync_cube();
-            first += SIDE;
-        }
-
+        add_read(read, chunk, &shared_state, &mut part, &mut sums, form);
         // What they change.
         let mut from = chunk * tokens * value_dim;
         if comptime!(form.gradient) {
@@ -207,40 +172,108 @@ fn walk_chunks(
                 state[comptime!(2 * j + i)] = own;
             }
         }
-        let mut first = 0usize.runtime();
-        while first < tokens {
-            let mut i = UNIT_POS as usize;
-            while i < comptime!(WRITTEN * form.rows()) {
-                let token = i / comptime!(form.rows());
-                let row = i % comptime!(form.rows());
-                let mut value = 0.0f32;
-                if row < key_dim {
-                    value = written[(chunk * tokens + first + token) * key_dim + row];
-                }
-                part[token * pitch + row] = value;
-                i += comptime!(SIDE * SIDE);
-            }
-            sync_cube();
-            #[unroll]
-            for k in 0..WRITTEN {
-                let at = (first + k) * COLUMNS + x;
-                let mut a = changes[at];
-                let mut b = changes[at + SIDE];
-                if comptime!(form.gradient) {
-                    a = 0.0 - a;
-                    b = 0.0 - b;
-                }
-                #[unroll]
-                for j in 0..own_rows {
-                    let factor = part[comptime!(k * (form.rows() + 1)) + y + comptime!(j * SIDE)];
-                    state[comptime!(2 * j)] += factor * a;
-                    state[comptime!(2 * j + 1)] += factor * b;
-                }
-            }
-            sync_cube();
-            first += WRITTEN;
-        }
+        add_written(written, chunk, &changes, &mut part, &mut state, form);
         step += 1;
+    }
+}
+
+/// What the unit's tokens of a chunk read of the state, in `sums`.
+#[cube]
+fn add_read(
+    read: &[f32],
+    chunk: usize,
+    shared_state: &Shared<[f32]>,
+    part: &mut Shared<[f32]>,
+    sums: &mut Array<f32>,
+    #[comptime] form: Form,
+) {
+    let key_dim = comptime!(form.key_dim);
+    let own_tokens = comptime!(form.own_tokens());
+    let y = UNIT_POS as usize / SIDE;
+    let x = UNIT_POS as usize % SIDE;
+    #[unroll]
+    for i in 0..comptime!(2 * own_tokens) {
+        sums[i] = 0.0f32;
+    }
+    let mut first = 0usize.runtime();
+    while first < key_dim {
+        let mut i = UNIT_POS as usize;
+        while i < comptime!(form.tokens * SIDE) {
+            let token = i / SIDE;
+            let row = first + i % SIDE;
+            let mut value = 0.0f32;
+            if row < key_dim {
+                value = read[(chunk * comptime!(form.tokens) + token) * key_dim + row];
+            }
+            part[token * comptime!(SIDE + 1) + i % SIDE] = value;
+            i += comptime!(SIDE * SIDE);
+        }
+        sync_cube();
+        #[unroll]
+        for k in 0..SIDE {
+            let at = (first + k) * COLUMNS + x;
+            let a = shared_state[at];
+            let b = shared_state[at + SIDE];
+            #[unroll]
+            for i in 0..own_tokens {
+                let factor = part[(y * own_tokens + i) * comptime!(SIDE + 1) + k];
+                sums[comptime!(2 * i)] += factor * a;
+                sums[comptime!(2 * i + 1)] += factor * b;
+            }
+        }
+        sync_cube();
+        first += SIDE;
+    }
+}
+
+/// Adds what the tokens of a chunk write into the unit's part of the state; takes it away backward.
+#[cube]
+fn add_written(
+    written: &[f32],
+    chunk: usize,
+    changes: &Shared<[f32]>,
+    part: &mut Shared<[f32]>,
+    state: &mut Array<f32>,
+    #[comptime] form: Form,
+) {
+    let key_dim = comptime!(form.key_dim);
+    let own_rows = comptime!(form.own_rows());
+    let pitch = comptime!(form.rows() + 1);
+    let y = UNIT_POS as usize / SIDE;
+    let x = UNIT_POS as usize % SIDE;
+    let mut first = 0usize.runtime();
+    while first < comptime!(form.tokens) {
+        let mut i = UNIT_POS as usize;
+        while i < comptime!(WRITTEN * form.rows()) {
+            let token = i / comptime!(form.rows());
+            let row = i % comptime!(form.rows());
+            let mut value = 0.0f32;
+            if row < key_dim {
+                value = written[(chunk * comptime!(form.tokens) + first + token) * key_dim + row];
+            }
+            part[token * pitch + row] = value;
+            i += comptime!(SIDE * SIDE);
+        }
+        // Of the changes, too, which other units wrote.
+        sync_cube();
+        #[unroll]
+        for k in 0..WRITTEN {
+            let at = (first + k) * COLUMNS + x;
+            let mut a = changes[at];
+            let mut b = changes[at + SIDE];
+            if comptime!(form.gradient) {
+                a = 0.0 - a;
+                b = 0.0 - b;
+            }
+            #[unroll]
+            for j in 0..own_rows {
+                let factor = part[comptime!(k * (form.rows() + 1)) + y + comptime!(j * SIDE)];
+                state[comptime!(2 * j)] += factor * a;
+                state[comptime!(2 * j + 1)] += factor * b;
+            }
+        }
+        sync_cube();
+        first += WRITTEN;
     }
 }
 
@@ -360,6 +393,7 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
     type State = Walked<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("gated_delta backward");
         let d_given = gradients.consume::<B>(&ops.node);
         let walked = ops.state;
         let back = B::walk_back(&walked, d_given);

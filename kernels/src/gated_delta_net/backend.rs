@@ -150,6 +150,7 @@ impl<B: DeltaNetPasses> Backward<B, 1> for DeltaNetBackward {
     type State = (FloatTensor<B>, FloatTensor<B>, Frozen<B>);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("gated_delta_net backward");
         let dy = gradients.consume::<B>(&ops.node);
         let (x, read, frozen) = ops.state;
         if let [Some(parent)] = ops.parents {

@@ -4,6 +4,7 @@
 
 mod backend;
 mod cpu;
+pub mod reference;
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor, activation};
@@ -105,6 +106,7 @@ impl GatedDeltaNet {
 ///
 /// `Qwen3_5GatedDeltaNet` of transformers 5.23.
 pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
+    crate::operation!("gated_delta_net");
     let GatedDeltaNet { heads, norm, .. } = net;
     let gates = [&net.rate, &net.step_bias].map(|gate| gate.dims());
     assert!(
@@ -138,8 +140,8 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
     ))
 }
 
-/// The contract is [`gated_delta_net`]'s, by the functions for each step; f64 is computed in f64.
-pub fn in_steps(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
+/// The contract is [`gated_delta_net`]'s, by the functions for each step.
+fn in_steps(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
     let parts = net.parts(x);
     let inputs = DeltaInputs {
         qkv: causal_conv(parts.qkv, &net.conv, documents),

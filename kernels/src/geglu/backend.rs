@@ -54,6 +54,7 @@ impl<B: GegluGradients> Backward<B, 1> for GegluBackward {
     type State = FloatTensor<B>;
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("geglu backward");
         let dy = gradients.consume::<B>(&ops.node);
         if let [Some(parent)] = ops.parents {
             gradients.register::<B>(parent.id, B::gated_gelu_gradient(ops.state, dy));

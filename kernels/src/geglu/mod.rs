@@ -30,6 +30,7 @@ use backend::GegluOps;
 ///
 /// Shazeer 2020, equation 6; `gelu_pytorch_tanh` of transformers 5.23.
 pub fn geglu(gate_up: Tensor<2>) -> Tensor<2> {
+    crate::operation!("geglu");
     let columns = gate_up.dims()[1];
     assert!(
         columns.is_multiple_of(2),

@@ -74,6 +74,7 @@ impl<B: HeadNormGradients> Backward<B, 1> for HeadNormBackward {
     type State = Saved<B>;
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("head_norm backward");
         let dy = gradients.consume::<B>(&ops.node);
         if let [Some(parent)] = ops.parents {
             gradients.register::<B>(parent.id, B::norm_spans_gradient(ops.state, dy));

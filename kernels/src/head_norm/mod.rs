@@ -49,6 +49,7 @@ pub struct SpanNorm {
 /// `q_norm` and `k_norm` of `Qwen3Attention` (each head) and `Olmo3Attention` (all heads) of
 /// transformers 5.23.
 pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
+    crate::operation!("head_norm");
     let [n, heads, c] = qkv.dims();
     let normed: usize = norm.spans.iter().sum();
     assert!(

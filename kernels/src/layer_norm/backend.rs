@@ -124,6 +124,7 @@ impl<B: LayerNormGradients> Backward<B, 3> for LayerNormBackward {
     type State = Saved<B>;
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("layer_norm backward");
         let dy = gradients.consume::<B>(&ops.node);
         let found = B::layer_norm_gradients(ops.state, dy);
         for (node, gradient) in ops.parents.into_iter().zip(found) {

@@ -26,6 +26,7 @@ use backend::LayerNormOps;
 ///
 /// Ba et al. 2016, equation 4; `torch.nn.LayerNorm`, whose variance divides by `d`.
 pub fn layer_norm(x: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, eps: f64) -> Tensor<2> {
+    crate::operation!("layer_norm");
     let [n, d] = x.dims();
     assert!(
         weight.dims() == [d] && bias.dims() == [d],

@@ -65,6 +65,7 @@ pub fn distilled_cross_entropy(
     gradient_scale: f64,
     chunk_rows: usize,
 ) -> DistilledLoss {
+    crate::operation!("linear_cross_entropy");
     let m = student.dims()[0];
     let (mut cross_entropy_sum, mut divergence_sum) = (0.0, 0.0);
     let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));

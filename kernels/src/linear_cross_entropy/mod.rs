@@ -91,6 +91,7 @@ pub fn linear_cross_entropy(
     gradient_scale: f64,
     chunk_rows: usize,
 ) -> LossAndGradient {
+    crate::operation!("linear_cross_entropy");
     let device = hidden.device();
     let [m, d] = hidden.dims();
     let head = match head.storage() {
@@ -135,6 +136,7 @@ pub fn linear_cross_entropy_loss(
     supervision: &Supervision,
     chunk_rows: usize,
 ) -> f64 {
+    crate::operation!("linear_cross_entropy");
     let m = hidden.dims()[0];
     let head = match head.storage() {
         Storage::Packed(packed) => {
@@ -223,6 +225,7 @@ fn logits_of(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
 /// - `head`: `[v, d]`, frozen
 /// - returns: `[m, v]`, f32
 pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
+    crate::operation!("logits");
     let shape = [hidden.dims()[0], head.dims()[0]];
     let device = hidden.device();
     match head.storage() {

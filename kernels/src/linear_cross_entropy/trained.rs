@@ -29,6 +29,7 @@ pub fn trained_cross_entropy(
     gradient_scale: f64,
     chunk_rows: usize,
 ) -> TrainedHeadGradients {
+    crate::operation!("linear_cross_entropy");
     let (m, dtype) = (hidden.dims()[0], hidden.dtype());
     let hidden = hidden.cast(DType::F32);
     let mut loss_sum = 0.0;

@@ -9,7 +9,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DType, ExtensionType, Flex, backend_extension};
+use burn::backend::{Backend, DType, ExtensionType, Flex, TensorMetadata, backend_extension};
 
 use super::adapter::{AdapterPlan, PackedIn};
 use super::cpu::{self, Forward, OutputGradient, Values, Wants};
@@ -181,6 +181,13 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
     type State = State<B>;
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let outputs = &ops.state.saved.spec.out_features;
+        crate::operation!(
+            "lora_linear backward",
+            "{} to {}",
+            ops.state.saved.x.shape()[1],
+            outputs.iter().sum::<usize>()
+        );
         let dy = gradients.consume::<B>(&ops.node);
         let State {
             mut saved,

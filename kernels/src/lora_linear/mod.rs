@@ -96,6 +96,12 @@ pub struct LinearExtras {
 ///
 /// Hu et al. 2021, section 4.1; `peft/tuners/lora/layer.py`, `Linear.forward`, peft 0.21.
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -> Tensor<2> {
+    crate::operation!(
+        "lora_linear",
+        "{} to {}",
+        x.dims()[1],
+        linear.out_features.iter().sum::<usize>()
+    );
     assert_shapes(x.dims(), linear, &extras);
     if let Some(adapter) = &linear.adapter
         && let Some(magnitudes) = &adapter.magnitudes

@@ -90,6 +90,7 @@ impl<B: QueryGateGradients> Backward<B, 1> for WithoutGatesBackward {
     type State = GatedHeads;
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("query_gate backward");
         let dy = gradients.consume::<B>(&ops.node);
         if let [Some(parent)] = ops.parents {
             let dx = B::heads_without_gates_gradient(dy, ops.state);
@@ -106,6 +107,7 @@ impl<B: QueryGateGradients> Backward<B, 2> for GatedBackward {
     type State = (FloatTensor<B>, FloatTensor<B>, GatedHeads);
 
     fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("query_gate backward");
         let dy = gradients.consume::<B>(&ops.node);
         let (attended, x, heads) = ops.state;
         let found = B::heads_gated_gradients(attended, x, dy, heads);

@@ -41,6 +41,7 @@ impl GatedHeads {
 ///
 /// If `x` has another width.
 pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
+    crate::operation!("query_gate");
     check(&x, heads);
     if !is_served_by_cpu(&x) {
         return reference::without_gates(x, heads);
@@ -66,6 +67,7 @@ pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
 ///
 /// `Qwen3_5Attention` of transformers 5.23.
 pub fn gated(attended: Tensor<3>, x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
+    crate::operation!("query_gate");
     check(&x, heads);
     assert_eq!(
         attended.dims(),

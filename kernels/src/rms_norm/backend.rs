@@ -47,6 +47,7 @@ impl<B: RmsNormGradients> Backward<B, 1> for RmsNormBackward {
     type State = (FloatTensor<B>, FloatTensor<B>, f32);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("rms_norm backward");
         let dy = gradients.consume::<B>(&ops.node);
         let (x, weight, eps) = ops.state;
         if let [Some(parent)] = ops.parents {

@@ -36,6 +36,7 @@ use crate::route::is_served;
 ///
 /// Zhang and Sennrich 2019, equation 4; `LlamaRMSNorm` of transformers 5.23.
 pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Tensor<2> {
+    crate::operation!("rms_norm");
     let [n, d] = x.dims();
     assert!(
         weight.dims() == [d],

@@ -36,6 +36,7 @@ impl<B: RopeOps> Backward<B, 1> for RopeBackward {
     type State = (FloatTensor<B>, FloatTensor<B>, Turn);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("rope backward");
         let dy = gradients.consume::<B>(&ops.node);
         let (cos, sin, turn) = ops.state;
         if let [Some(parent)] = ops.parents {

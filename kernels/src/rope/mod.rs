@@ -102,6 +102,7 @@ impl RopeTable {
 ///
 /// Su et al. 2021; the pairing of `rotate_half` in transformers 5.23.
 pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3> {
+    crate::operation!("rope");
     let [n, heads, c] = qkv.dims();
     assert!(
         c.is_multiple_of(2),

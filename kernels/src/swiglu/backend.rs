@@ -41,6 +41,7 @@ impl<B: SwigluGradients> Backward<B, 1> for SwigluBackward {
     type State = FloatTensor<B>;
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        crate::operation!("swiglu backward");
         let dy = gradients.consume::<B>(&ops.node);
         if let [Some(parent)] = ops.parents {
             gradients.register::<B>(parent.id, B::gated_silu_gradient(ops.state, dy));

@@ -34,6 +34,7 @@ use crate::route::is_served;
 ///
 /// Shazeer 2020, equation 6, without biases.
 pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
+    crate::operation!("swiglu");
     let columns = gate_up.dims()[1];
     assert!(
         columns.is_multiple_of(2),

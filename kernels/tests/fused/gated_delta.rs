@@ -6,7 +6,7 @@ use tooltune_kernels::gated_delta::{self, chunked, decode, gated_delta_states, r
 use tooltune_kernels::gated_delta_net::{self, gated_delta_net};
 use tooltune_kernels::{
     DeltaHeads, DeltaInputs, Documents, GatedDeltaNet, GatedHeads, GatedNorm, causal_conv,
-    gated_norm, query_gate,
+    query_gate,
 };
 
 use crate::bounds::Quantity;
@@ -250,18 +250,6 @@ fn net(numbers: &mut Numbers, heads: DeltaHeads) -> GatedDeltaNet {
     }
 }
 
-/// The steps of a layer, none of them a kernel.
-fn by_references(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
-    let parts = net.parts(x);
-    let inputs = DeltaInputs {
-        qkv: causal_conv::reference::causal_conv(parts.qkv, &net.conv, documents),
-        log_decay: parts.log_decay,
-        beta: parts.beta,
-    };
-    let (read, _) = reference::gated_delta(inputs, net.heads, documents);
-    gated_norm::reference::gated_norm(read, parts.gate, &net.norm)
-}
-
 #[test]
 fn a_layer_in_one_is_the_references_of_its_steps() {
     let mut numbers = Numbers::new(36);
@@ -272,18 +260,15 @@ fn a_layer_in_one_is_the_references_of_its_steps() {
             let net = net(&mut numbers, heads);
             let x: Tensor<2> = numbers.tensor([n, heads.columns().iter().sum()]);
             let d = numbers.tensor([n, heads.value_heads, heads.value_dim]);
-            let [ours, steps, plain] = [leaf(&x), leaf(&x), leaf(&x)];
+            let [ours, plain] = [leaf(&x), leaf(&x)];
             let y = gated_delta_net(ours.clone(), &net, &documents);
-            let in_steps = gated_delta_net::in_steps(steps.clone(), &net, &documents);
-            let expected = by_references(plain.clone(), &net, &documents);
+            let expected =
+                gated_delta_net::reference::gated_delta_net(plain.clone(), &net, &documents);
             let name = format!("{heads:?} {borders:?}");
             assert_near(&name, &values(&y), &values(&expected));
-            assert_near(&name, &values(&in_steps), &values(&expected));
             let wanted = gradient(&plain, &gradients(expected, &d));
-            for (leaf, y) in [(ours, y), (steps, in_steps)] {
-                let off = difference(&gradient(&leaf, &gradients(y, &d)), &wanted);
-                assert!(off < Quantity::Gradient.bound(), "{name}: {off}");
-            }
+            let off = difference(&gradient(&ours, &gradients(y, &d)), &wanted);
+            assert!(off < Quantity::Gradient.bound(), "{name}: {off}");
             // Without a graph it is the same kernel.
             let whole = values(&gated_delta_net(x, &net, &documents));
             assert_near(
@@ -349,7 +334,7 @@ fn a_layer_in_bf16_stays_near_f32() {
     let (narrow, wide) = (leaf(&x), leaf(&x.cast(DType::F32)));
     let y = gated_delta_net(narrow.clone(), &net, &documents);
     assert_eq!(y.dtype(), DType::BF16);
-    let expected = by_references(wide.clone(), &net, &documents);
+    let expected = gated_delta_net::reference::gated_delta_net(wide.clone(), &net, &documents);
     let bound = Quantity::Gradient.bound_in(DType::BF16);
     let off = difference(&values(&y.clone().cast(DType::F32)), &values(&expected));
     assert!(off < bound, "{off}");

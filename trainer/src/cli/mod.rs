@@ -264,6 +264,17 @@ pub struct TrainArgs {
     /// its step, such as 20, its name or its path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
+    /// Write where the time of some steps goes, from the second one on: ten, or so many as are named. A
+    /// table by operation and a trace for ui.perfetto.dev lie in the folder `profile` of the run.
+    #[arg(
+        long,
+        value_name = "STEPS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = 0,
+        default_missing_value = "10"
+    )]
+    pub profile: u64,
 }
 
 /// A model with its settings.

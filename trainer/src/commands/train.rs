@@ -32,7 +32,7 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
         path => Resume::From(PathBuf::from(path)),
     };
     let summary = match config.model {
-        Some(_) => train_model(&config, &resume, &device)?,
+        Some(_) => train_model(&config, &resume, &device, args.profile)?,
         None => {
             let preparation = retriever::prepare_run(&config)?;
             say(&retriever_line(&config, &device)?)?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
                 say(&line)?;
             }
             caught(RETRIEVER_SETTINGS, || {
-                retriever::train(&config, &preparation, &resume, &device)
+                retriever::train(&config, &preparation, &resume, &device, args.profile)
             })
             .map_err(|error| with_checkpoint(error, &config))?
         }
@@ -58,6 +58,19 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
              (eval.early_stopping_patience, of eval.early_stopping_threshold {})",
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
         ))?;
+    }
+    match &summary.profile {
+        Some(profile) => say(&format!(
+            "profile of steps {} to {}: {} and {}",
+            profile.steps.start(),
+            profile.steps.end(),
+            profile.table.display(),
+            profile.trace.display()
+        ))?,
+        None if args.profile > 0 => {
+            say("no profile: it begins with the second step of this start, and there was none")?
+        }
+        None => {}
     }
     say_best(&summary)
 }
@@ -108,7 +121,12 @@ pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Erro
     Ok(())
 }
 
-fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunSummary, Error> {
+fn train_model(
+    config: &Config,
+    resume: &Resume,
+    device: &Device,
+    profiled_steps: u64,
+) -> Result<RunSummary, Error> {
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
     say(&format!(
@@ -135,7 +153,7 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
         say(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
-        train(config, &preparation, resume, device)
+        train(config, &preparation, resume, device, profiled_steps)
     })
     .map_err(|error| with_parts(error, config, &preparation, device))
 }

@@ -15,7 +15,7 @@ use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
-use tooltune_kernels::{Distillation, Supervision};
+use tooltune_kernels::{Distillation, Supervision, operation};
 use tooltune_rows::batches::MicroBatch;
 
 use super::EmbeddingNoise;
@@ -300,6 +300,7 @@ impl BlockwisePass<'_> {
 
     /// A block's output: of the last one that of the supervised rows.
     fn run(&self, layer: usize, block: &Block, x: Tensor<2>) -> Tensor<2> {
+        operation!("block");
         let dropout = self.dropout.map(|key| key.layer(layer));
         if layer + 1 < self.decoder.blocks.len() {
             return block.forward(x, self.context, dropout);
@@ -382,6 +383,7 @@ fn head(
     supervision: &Supervision,
     options: BackwardOptions,
 ) -> HeadGradients {
+    operation!("head");
     let last = leaf(last);
     let hidden = decoder.final_norm(last.clone());
     let (head, scale, chunk_rows) = (&decoder.lm_head, options.gradient_scale, options.chunk_rows);
@@ -422,6 +424,7 @@ fn block_backward(
     layer: usize,
     parts: &mut Vec<Tensor<1>>,
 ) -> Result<Option<Tensor<2>>, StepError> {
+    operation!("block backward");
     let mut gradients = backward_with_gradient(graph.output, d_output);
     for factors in graph.factors.iter().rev() {
         let gradient = factors.grad_remove(&mut gradients);

@@ -4,7 +4,7 @@
 
 use burn::tensor::Tensor;
 use tooltune_kernels::adamw::{clip_factor, global_norm};
-use tooltune_kernels::{AdamW, AdamWState};
+use tooltune_kernels::{AdamW, AdamWState, operation};
 
 /// AdamW with its state and the clipping threshold.
 #[derive(Debug, Clone)]
@@ -55,6 +55,7 @@ impl Optimizer {
         loss: f64,
         learning_rate: f64,
     ) -> StepOutcome {
+        operation!("optimizer");
         let grad_norm = global_norm(&gradient);
         if !grad_norm.is_finite() || !loss.is_finite() {
             return StepOutcome::NonFinite { grad_norm };

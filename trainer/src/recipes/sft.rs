@@ -10,7 +10,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_kernels::cpu::pool;
-use tooltune_kernels::is_cpu;
+use tooltune_kernels::{is_cpu, operation};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, StepBatch, collate};
 use tooltune_rows::examples::Examples;
 
@@ -34,8 +34,9 @@ use crate::interrupt::Interrupt;
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
 use crate::not_finite;
-use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use crate::optim::{BackwardOptions, LearningRateSchedule, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
+use crate::profile::ProfiledSteps;
 use crate::settings;
 
 /// The moving parts of a run.
@@ -63,6 +64,8 @@ struct Run<'a> {
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
+/// So many steps are profiled, from the second one of this process on.
+///
 /// # Errors
 ///
 /// Whatever ends the run early; what it had saved stays.
@@ -71,59 +74,25 @@ pub fn train(
     preparation: &Preparation,
     resume: &Resume,
     device: &Device,
+    profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
     let mut run = Run::open(config, preparation, resume, device)?;
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
+    let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
     while run.state.step < preparation.total_steps && run.stopped_early.is_none() {
-        let started = Instant::now();
-        let cpu_started = cpu_seconds();
-        let (examples, next_cursor) = preparation.order.next(run.state.cursor);
-        let batch = step_batch(&preparation.examples, &examples)?;
-        let Some((loss_sum, gradient)) = run.gradient(&batch, started)? else {
-            return Err(run.save_and_stop()?);
-        };
-        let step = run.state.step + 1;
-        let learning_rate = schedule.at(step);
-        let sum_loss_weights = batch.sum_loss_weights();
-        let loss = loss_sum / sum_loss_weights;
-        let outcome = run
-            .optimizer
-            .step(&mut run.adapters.flat, gradient, loss, learning_rate);
-        run.adapters.attach(&mut run.decoder);
-        run.interrupt.get_or_insert_with(Interrupt::begin);
-
-        run.state.step = step;
-        run.state.cursor = next_cursor;
-        run.state.tokens += batch.n_tokens() as u64;
-        run.state.trained_tokens += batch.n_trained_tokens() as u64;
-        run.state.evaluated = false;
-        let grad_norm = run.note_outcome(outcome, loss, &batch)?;
-        if matches!(outcome, StepOutcome::Updated { .. }) {
-            run.state.window.loss_sum += loss_sum;
-            run.state.window.loss_weights_sum += sum_loss_weights;
-        }
-        let mut timing = StepTiming {
-            step,
-            seconds: started.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds() - cpu_started,
-            tokens: batch.n_tokens(),
-            trained_tokens: batch.n_trained_tokens(),
-            retriever: None,
-        };
-        timing.retriever = run.advance_retriever()?;
-        run.reporter.timing(&timing, loss)?;
-        run.log_step(grad_norm, learning_rate)?;
-        run.evaluate_and_save_if_due()?;
-        if run.is_interrupted() && run.state.step < preparation.total_steps {
-            return Err(run.save_and_stop()?);
-        }
+        steps.before(run.state.step + 1);
+        run.advance(&schedule)?;
+        steps.behind(run.state.step)?;
     }
-    run.finish()
+    let profile = steps.end(run.state.step)?;
+    let summary = run.finish()?;
+    Ok(RunSummary { profile, ..summary })
 }
 
 /// The micro-batches of one optimizer step.
 fn step_batch(examples: &Examples, micro_batches: &[Vec<usize>]) -> Result<StepBatch, Error> {
+    operation!("batch");
     let micro_batches = micro_batches.iter();
     let micro_batches = micro_batches.map(|ids| micro_batch(examples, ids));
     Ok(StepBatch {
@@ -224,6 +193,54 @@ impl<'a> Run<'a> {
             run.reporter.resumed(checkpoint, is_over);
         }
         Ok(run)
+    }
+
+    /// One step, and what is due behind it.
+    fn advance(&mut self, schedule: &LearningRateSchedule) -> Result<(), Error> {
+        operation!("step");
+        let started = Instant::now();
+        let cpu_started = cpu_seconds();
+        let (examples, next_cursor) = self.preparation.order.next(self.state.cursor);
+        let batch = step_batch(&self.preparation.examples, &examples)?;
+        let Some((loss_sum, gradient)) = self.gradient(&batch, started)? else {
+            return Err(self.save_and_stop()?);
+        };
+        let step = self.state.step + 1;
+        let learning_rate = schedule.at(step);
+        let sum_loss_weights = batch.sum_loss_weights();
+        let loss = loss_sum / sum_loss_weights;
+        let outcome = self
+            .optimizer
+            .step(&mut self.adapters.flat, gradient, loss, learning_rate);
+        self.adapters.attach(&mut self.decoder);
+        self.interrupt.get_or_insert_with(Interrupt::begin);
+
+        self.state.step = step;
+        self.state.cursor = next_cursor;
+        self.state.tokens += batch.n_tokens() as u64;
+        self.state.trained_tokens += batch.n_trained_tokens() as u64;
+        self.state.evaluated = false;
+        let grad_norm = self.note_outcome(outcome, loss, &batch)?;
+        if matches!(outcome, StepOutcome::Updated { .. }) {
+            self.state.window.loss_sum += loss_sum;
+            self.state.window.loss_weights_sum += sum_loss_weights;
+        }
+        let mut timing = StepTiming {
+            step,
+            seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds: cpu_seconds() - cpu_started,
+            tokens: batch.n_tokens(),
+            trained_tokens: batch.n_trained_tokens(),
+            retriever: None,
+        };
+        timing.retriever = self.advance_retriever()?;
+        self.reporter.timing(&timing, loss)?;
+        self.log_step(grad_norm, learning_rate)?;
+        self.evaluate_and_save_if_due()?;
+        if self.is_interrupted() && self.state.step < self.preparation.total_steps {
+            return Err(self.save_and_stop()?);
+        }
+        Ok(())
     }
 
     /// The steps of the retriever that are due after this step of the model.
@@ -419,6 +436,7 @@ impl<'a> Run<'a> {
         let Some(evaluator) = &self.evaluator else {
             return Ok(());
         };
+        operation!("evaluation");
         // Caches and texts take the place of the activations that the pool keeps for the next step;
         // both together would be the peak of the run.
         pool::release();
@@ -452,6 +470,7 @@ impl<'a> Run<'a> {
     /// Saves the run as it stands, with further files; old checkpoints stay until the caller drops
     /// them.
     fn save(&mut self, mut extra: BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
+        operation!("checkpoint");
         extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
         extra.insert(LOCK_FILE.to_string(), self.lock.clone());
         let base_model = self

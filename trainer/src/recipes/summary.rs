@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use crate::error::Error;
+use crate::profile::Profile;
 
 /// How a finished run ended.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RunSummary {
     /// Optimizer steps of the run.
     pub steps: u64,
@@ -19,6 +20,8 @@ pub struct RunSummary {
     pub last: PathBuf,
     /// If it stopped early, after how many evaluations without a better one.
     pub stopped_early: Option<u64>,
+    /// Where the time of its profiled steps went.
+    pub profile: Option<Profile>,
 }
 
 /// What `BEST` points to.
@@ -56,6 +59,7 @@ impl RunSummary {
             best,
             last: run_dir.checkpoint_path(step),
             stopped_early,
+            profile: None,
         })
     }
 }

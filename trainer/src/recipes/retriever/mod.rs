@@ -27,6 +27,7 @@ use crate::eval::suites::LoadedSuites;
 use crate::interrupt::Interrupt;
 use crate::not_finite;
 use crate::process::cpu_seconds;
+use crate::profile::ProfiledSteps;
 pub use preparation::RetrieverPreparation;
 pub use run::{RetrieverRun, RetrieverState, RetrieverStep};
 
@@ -43,6 +44,8 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
+/// So many steps are profiled, from the second one of this process on.
+///
 /// # Errors
 ///
 /// Whatever ends the run early; what it had saved stays.
@@ -51,6 +54,7 @@ pub fn train(
     preparation: &RetrieverPreparation,
     resume: &Resume,
     device: &Device,
+    profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
     let training = config
         .trained_retriever()
@@ -89,7 +93,9 @@ pub fn train(
     run.evaluate_and_save_if_due(&mut retriever)?;
     // Before the first step of this process there is nothing to save.
     let mut interrupt: Option<Interrupt> = None;
+    let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     while !retriever.is_done() && run.stopped_early.is_none() {
+        steps.before(retriever.state.step + 1);
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
         let step = retriever.step()?;
         let interrupt = interrupt.get_or_insert_with(Interrupt::begin);
@@ -117,11 +123,14 @@ pub fn train(
                 checkpoint: run.save_if_absent(&retriever)?.display().to_string(),
             });
         }
+        steps.behind(retriever.state.step)?;
     }
+    let profile = steps.end(retriever.state.step)?;
     let (steps, updates) = (retriever.state.step, retriever.state.optimizer_step);
     not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
     let stopped_early = run.stopped_early.filter(|_| !retriever.is_done());
-    RunSummary::of(&run.run_dir, retriever.state.step, stopped_early)
+    let summary = RunSummary::of(&run.run_dir, retriever.state.step, stopped_early)?;
+    Ok(RunSummary { profile, ..summary })
 }
 
 /// What surrounds the steps.

@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tooltune_agents::pairs::PairBatch;
-use tooltune_kernels::AdamW;
+use tooltune_kernels::{AdamW, operation};
 use tooltune_rows::batches::Cursor;
 
 use super::mining::hardest_negatives;
@@ -164,6 +164,7 @@ impl<'a> RetrieverRun<'a> {
     ///
     /// Loss or gradient that stay NaN or infinite.
     pub fn step(&mut self) -> Result<RetrieverStep, Error> {
+        operation!("retriever step");
         let preparation = self.preparation;
         let (rows, next) = preparation.order.next(self.state.cursor);
         self.mine_if_due();

@@ -1,0 +1,18 @@
+//! A layer of linear attention by the references of its steps.
+
+use burn::tensor::Tensor;
+
+use super::GatedDeltaNet;
+use crate::{DeltaInputs, Documents, causal_conv, gated_delta, gated_norm};
+
+/// The contract is [`super::gated_delta_net`]'s; f64 is computed in f64.
+pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
+    let parts = net.parts(x);
+    let inputs = DeltaInputs {
+        qkv: causal_conv::reference::causal_conv(parts.qkv, &net.conv, documents),
+        log_decay: parts.log_decay,
+        beta: parts.beta,
+    };
+    let (read, _) = gated_delta::reference::gated_delta(inputs, net.heads, documents);
+    gated_norm::reference::gated_norm(read, parts.gate, &net.norm)
+}
