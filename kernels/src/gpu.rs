@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
+use cubecl::config::cache::CacheConfig;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::cuda::install;
 use cudarc::driver::result::{DriverError, ctx, device, init, mem_get_info, primary_ctx};
 use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
 };
 use cudarc::driver::sys::cuDriverGetVersion;
+use cudarc::nvrtc::sys::nvrtcVersion;
 
 pub use crate::cudnn::{AttentionShape, plan_workspaces};
 
@@ -224,6 +227,26 @@ fn free_memory_of(index: usize) -> Result<u64, DriverError> {
         primary_ctx::release(handle)?;
         memory.map(|(free, _)| free as u64)
     }
+}
+
+/// Has what NVRTC makes of kernels kept in a folder, where later processes find it: those of a training
+/// step take it some seconds. An entry belongs to the program and the GPU's instruction set, and each
+/// version of NVRTC has a folder of its own.
+///
+/// To be called before the first tensor on a GPU; later it changes nothing. A folder that cannot be
+/// written costs the time alone.
+pub fn keep_kernels_in(folder: &Path) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are numbers to be written, which the function does and nothing else.
+    let answer = unsafe { nvrtcVersion(&mut major, &mut minor) };
+    if answer.result().is_err() {
+        return;
+    }
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.compilation.cache = true;
+    let folder = folder.join(format!("nvrtc-{major}.{minor}"));
+    config.environment.path = CacheConfig::Directory(folder);
+    CubeClRuntimeConfig::try_set(config);
 }
 
 /// "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected".

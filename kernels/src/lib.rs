@@ -51,6 +51,7 @@ pub mod head_norm;
 pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
+pub mod masked_argmax;
 mod maybe;
 #[cfg(feature = "cuda")]
 mod on_stream;

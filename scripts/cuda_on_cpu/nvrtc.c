@@ -44,7 +44,11 @@ static uint64_t hash(const char *text) {
     return sum;
 }
 
+static int compiled;
+__attribute__((destructor)) static void say(void) { fprintf(stderr, "fake NVRTC: %d texts compiled\n", compiled); }
+
 int nvrtcCompileProgram(struct Program *program, int n, const char *const *options) {
+    compiled++;
     const char *home = getenv("CUDA_ON_CPU"), *folder = getenv("CUDA_ON_CPU_KERNELS");
     if (folder && !strcmp(folder, "none")) {
         strcpy(program->result, "a kernel that computes nothing");

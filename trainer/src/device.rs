@@ -13,6 +13,8 @@ use tooltune_kernels::is_cpu;
 use crate::config::Device as DeviceName;
 use crate::error::Error;
 use crate::process::available_memory_bytes;
+#[cfg(feature = "cuda")]
+use crate::process::cache_folder;
 
 /// Supervised rows whose logits are alive at a time on a CPU: 128 rows of 49,152 are 25 MB.
 const LOSS_ROWS_ON_CPU: usize = 128;
@@ -69,6 +71,9 @@ fn open_cuda(index: usize) -> Result<Device, Error> {
     for need in cuda_needs(index) {
         need.found
             .map_err(|problem| refusal(index, &problem, need.fix))?;
+    }
+    if let Some(folder) = cache_folder() {
+        gpu::keep_kernels_in(&folder.join("kernels"));
     }
     Ok(Device::cuda(index))
 }

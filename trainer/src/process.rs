@@ -1,6 +1,7 @@
 //! What the operating system says of this process, and the limits that it is held to.
 
 use std::fs::read_to_string;
+use std::path::PathBuf;
 #[cfg(unix)]
 use std::sync::Arc;
 #[cfg(unix)]
@@ -10,6 +11,22 @@ use std::sync::atomic::AtomicBool;
 use rustix::io::Errno;
 #[cfg(unix)]
 use rustix::process::{Resource, getrlimit};
+
+/// The environment variable that names the folder of what is kept for later processes.
+pub const CACHE_VARIABLE: &str = "TOOLTUNE_CACHE";
+
+/// The folder of what is kept for later processes: that of [`CACHE_VARIABLE`], else `tooltune` in
+/// `XDG_CACHE_HOME` or `~/.cache`; `None` where there is no home either.
+pub fn cache_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = variable(CACHE_VARIABLE) {
+        return Some(PathBuf::from(folder));
+    }
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.filter(|folder| folder.is_absolute());
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    Some(cache.or_else(home)?.join("tooltune"))
+}
 
 /// Largest resident set so far, in bytes; `None` where the system does not tell.
 pub fn peak_rss_bytes() -> Option<u64> {

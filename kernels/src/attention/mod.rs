@@ -235,9 +235,14 @@ pub fn decode(
         "decode: each of {b} rows needs a first column before {} of {capacity}",
         columns.end
     );
-    let served = is_served_by_cpu(&qkv) && is_served_by_cpu(keys) && is_served_by_cpu(values);
     let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
-    if !(served && plain && keys.dtype() == values.dtype()) {
+    let alike = keys.dtype() == values.dtype();
+    let has_kernel = match is_served_by_cpu(&qkv) {
+        true => is_served_by_cpu(keys) && is_served_by_cpu(values),
+        // Kernels of a GPU read one type.
+        false => has_decode_kernels(&qkv) && keys.dtype() == qkv.dtype(),
+    };
+    if !(has_kernel && plain && alike) {
         return reference::decode(qkv, queries, keys, values, columns);
     }
     Tensor::from_dispatch(Dispatch::attend_to_cache(
@@ -248,6 +253,11 @@ pub fn decode(
         columns.starts.to_vec(),
         columns.end,
     ))
+}
+
+/// Whether the tensor's GPU has kernels for a cache.
+fn has_decode_kernels<const D: usize>(x: &Tensor<D>) -> bool {
+    cfg!(not(feature = "fusion")) && is_served(x) && !is_cpu(&x.device())
 }
 
 /// Zeros in which the keys or the values of a cache will lie.
@@ -296,10 +306,12 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
         "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit column {column} of \
          [{b}, {g}, {capacity}, {c}]"
     );
-    if !(is_served_by_cpu(&cache) && is_served_by_cpu(qkv))
-        || cache.is_autodiff()
-        || qkv.is_autodiff()
-    {
+    let plain = !(cache.is_autodiff() || qkv.is_autodiff());
+    let has_kernel = match is_served_by_cpu(&cache) {
+        true => is_served_by_cpu(qkv),
+        false => has_decode_kernels(&cache) && is_served(qkv),
+    };
+    if !(has_kernel && plain) {
         return reference::append(cache, qkv, first_head, column);
     }
     let qkv = qkv.clone().into_dispatch();
@@ -384,7 +396,7 @@ fn described(
 }
 
 /// What backends implement themselves of attention to a cache; nothing is differentiated.
-#[backend_extension(Flex)]
+#[backend_extension(Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
 pub(crate) trait DecodeOps: Backend {
     /// Attention of one token a row to columns `starts[row]..end`.
     fn attend_to_cache(

@@ -1,10 +1,12 @@
 //! Attention over packed documents: value, and the gradients of queries, keys and values.
 
 use burn::tensor::Tensor;
-use tooltune_kernels::attention::{Causality, Documents, attention, reference};
+use tooltune_kernels::attention::{
+    Causality, Columns, Documents, append, attention, decode, reference,
+};
 
 use crate::bounds::Quantity;
-use crate::support::{Numbers, assert_both_near, differentiate, on_device, values};
+use crate::support::{Numbers, assert_both_near, assert_near, differentiate, on_device, values};
 
 const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
@@ -151,4 +153,71 @@ fn nan_reaches_no_other_document_and_no_earlier_tile() {
     assert!(y[..(40 + 64) * 24].iter().all(|v| v.is_finite()));
     // Heads 0 to 2 read that key.
     assert!(y[149 * 24..149 * 24 + 12].iter().all(|v| v.is_nan()));
+}
+
+#[test]
+fn one_token_a_row_agrees_with_the_reference_over_caches_of_any_length() {
+    let mut numbers = Numbers::new(47);
+    for [b, h, g, c] in [
+        [1, 1, 1, 4],
+        [3, 9, 3, 64],
+        [2, 8, 1, 72],
+        [2, 4, 4, 128],
+        [2, 6, 2, 7],
+    ] {
+        for end in [1, 5, 256, 257, 700] {
+            let qkv = numbers.tensor([b, h + 2 * g, c]).mul_scalar(2.0);
+            let [keys, cached] = [0; 2].map(|_| numbers.tensor([b, g, end + 9, c]));
+            // The first row sees all columns.
+            let starts: Vec<usize> = (0..b).map(|row| row * (end - 1) / b.max(2)).collect();
+            let columns = Columns {
+                starts: &starts,
+                end,
+            };
+            let [keys_there, cached_there] = [on_device(&keys), on_device(&cached)];
+            let ours = decode(on_device(&qkv), h, &keys_there, &cached_there, columns);
+            let expected = reference::decode(qkv, h, &keys, &cached, columns);
+            let name = format!("{b} {h} {g} {c}, {end} columns");
+            assert_near(&name, &values(ours), &values(expected));
+        }
+    }
+}
+
+#[test]
+fn what_a_row_does_not_see_does_not_reach_it() {
+    let mut numbers = Numbers::new(48);
+    let (b, h, g, c, end) = (2, 4, 2, 16, 300);
+    let qkv = numbers.tensor([b, h + 2 * g, c]);
+    let keys: Tensor<4> = numbers.tensor([b, g, end + 20, c]);
+    let cache: Tensor<4> = numbers.tensor([b, g, end + 20, c]);
+    let starts = [0, 290];
+    let columns = Columns {
+        starts: &starts,
+        end,
+    };
+    let expected = values(reference::decode(qkv.clone(), h, &keys, &cache, columns));
+    let poisoned = |x: Tensor<4>| {
+        let x = x.slice_fill([0..b, 0..g, end..end + 20, 0..c], f32::NAN);
+        on_device(&x.slice_fill([1..2, 0..g, 0..290, 0..c], f32::NAN))
+    };
+    let (keys, cache) = (poisoned(keys), poisoned(cache));
+    let ours = decode(on_device(&qkv), h, &keys, &cache, columns);
+    assert_near("poisoned", &values(ours), &expected);
+}
+
+#[test]
+fn tokens_are_appended_where_they_belong() {
+    let mut numbers = Numbers::new(49);
+    for [b, h, g, c] in [[1, 1, 1, 4], [3, 9, 3, 64], [2, 6, 2, 7]] {
+        let qkv = numbers.tensor([b, h + 2 * g, c]);
+        let cache: Tensor<4> = numbers.tensor([b, g, 11, c]);
+        let shared = on_device(&cache);
+        for (first, column) in [(h, 0), (h + g, 10)] {
+            // Another tensor shares the memory, which must stay as it was.
+            let ours = append(shared.clone(), &on_device(&qkv), first, column);
+            let expected = reference::append(cache.clone(), &qkv, first, column);
+            assert_eq!(values(ours), values(expected), "{b} {h} {g} {c} {column}");
+            assert_eq!(values(shared.clone()), values(cache.clone()));
+        }
+    }
 }

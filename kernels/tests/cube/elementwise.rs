@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
     AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, SpanNorm, Supervision, adamw,
-    embedding, head_norm, linear_cross_entropy, rms_norm, rope, swiglu,
+    embedding, head_norm, linear_cross_entropy, masked_argmax, rms_norm, rope, swiglu,
 };
 
 use crate::support::{
@@ -228,5 +228,34 @@ fn the_norm_of_any_length_agrees_with_the_reference() {
         let expected = adamw::global_norm(&x) as f32;
         let ours = device_values(adamw::cuda::norm(x_device));
         assert_near(&format!("{length}"), &ours, &[expected]);
+    }
+}
+
+#[test]
+fn the_most_likely_allowed_token_is_that_of_the_reference() {
+    let mut numbers = Numbers::new(11);
+    for [rows, width] in [[1, 1], [3, 31], [2, 300], [4, 1024], [2, 5001]] {
+        // Few different numbers, so that the first of several is looked for.
+        let coarse: Tensor<2> = numbers.tensor([rows, width]).mul_scalar(4.0).round();
+        let n_words = width.div_ceil(32);
+        let words: Vec<Vec<u32>> = (0..rows)
+            .map(|row| {
+                // One row allows all, one nothing, and one has a word too few.
+                let n = if row == 2 { n_words - 1 } else { n_words };
+                let mut word = || numbers.below(1 << 20) as u32 * 4099;
+                (0..n).map(|_| if row == 1 { 0 } else { word() }).collect()
+            })
+            .collect();
+        let masks: Vec<Option<&[u32]>> = words
+            .iter()
+            .enumerate()
+            .map(|(row, words)| (row > 0).then_some(words.as_slice()))
+            .collect();
+        let nan = coarse.clone().slice_fill([0..1, 0..1], f32::NAN);
+        for logits in [coarse, nan] {
+            let ours = masked_argmax::masked_argmax(on_device(&logits), &masks);
+            let expected = masked_argmax::reference::masked_argmax(logits, &masks);
+            assert_eq!(ours, expected, "{rows} rows of {width}");
+        }
     }
 }

@@ -14,7 +14,12 @@ use crate::bounds::Quantity;
 /// The device under test: a GPU by CUDA, or whatever Vulkan finds.
 pub(crate) fn device() -> Device {
     #[cfg(feature = "cuda")]
-    return Device::cuda(0);
+    {
+        if let Some(folder) = std::env::var_os("TOOLTUNE_CACHE") {
+            tooltune_kernels::gpu::keep_kernels_in(std::path::Path::new(&folder));
+        }
+        return Device::cuda(0);
+    }
     #[cfg(not(feature = "cuda"))]
     Device::wgpu(DeviceKind::DefaultDevice)
 }

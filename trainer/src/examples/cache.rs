@@ -19,9 +19,7 @@ use super::prepare::Work;
 use super::{Account, Failed, TrainingExamples, say_found, write_into};
 use crate::budgets::{EXAMPLE_CACHE_BYTES, RUN_FILE_BYTES};
 use crate::error::Error;
-
-/// The environment variable that names the folder.
-const VARIABLE: &str = "TOOLTUNE_CACHE";
+use crate::process::{CACHE_VARIABLE, cache_folder};
 
 const EXAMPLES: &str = "examples";
 const INDEX: &str = "index";
@@ -51,11 +49,11 @@ struct Entry {
 impl ExampleCache {
     /// The cache of this process; none where no folder can be made for it, which is said.
     pub fn of_process() -> Option<Self> {
-        let folder = folder()?;
+        let folder = cache_folder()?.join("examples");
         let made = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
         if let Err(error) = made {
             tracing::warn!(
-                "prepared examples are not kept: no file can be made in {}: {error}; set {VARIABLE} to \
+                "prepared examples are not kept: no file can be made in {}: {error}; set {CACHE_VARIABLE} to \
                  a folder that you may write to",
                 folder.display()
             );
@@ -150,7 +148,7 @@ impl ExampleCache {
         let index = new_file(&staging.join(INDEX))?;
         let unwritable = |error: std::io::Error| {
             Error::Usage(format!(
-                "{}: prepared examples cannot be written: {error}; set {VARIABLE} to a folder with more \
+                "{}: prepared examples cannot be written: {error}; set {CACHE_VARIABLE} to a folder with more \
                  room",
                 self.folder.display()
             ))
@@ -234,18 +232,4 @@ fn found(path: &Path) -> Result<Option<TrainingExamples>, Error> {
         )));
     }
     Ok(Some(TrainingExamples { examples, account }))
-}
-
-fn folder() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let cache = match variable(VARIABLE) {
-        Some(folder) => PathBuf::from(folder),
-        None => {
-            let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let cache = cache.filter(|folder| folder.is_absolute());
-            let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
-            cache.or_else(home)?.join("tooltune")
-        }
-    };
-    Some(cache.join("examples"))
 }

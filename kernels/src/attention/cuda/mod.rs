@@ -9,6 +9,8 @@ mod blocks;
 mod cores;
 mod cores_backward;
 mod cores_forward;
+#[cfg(not(feature = "fusion"))]
+mod decode;
 mod forward;
 #[cfg(feature = "cuda-source")]
 mod texts;

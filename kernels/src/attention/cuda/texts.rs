@@ -10,6 +10,8 @@ use crate::cube::launch::UNITS;
 use crate::cube::source::{ELEMENTS, Texts};
 
 pub(crate) fn sources(texts: &mut Texts) {
+    #[cfg(not(feature = "fusion"))]
+    super::decode::sources(texts);
     let dim = CubeDim::new_1d(SQUARE);
     for element in ELEMENTS {
         for (c, causal) in [(64, true), (128, true), (64, false)] {

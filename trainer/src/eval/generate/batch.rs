@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use tooltune_grammar::Constraint;
+use tooltune_grammar::{Constraint, Mask};
 use tooltune_kernels::cpu::spin_scope::wide_awake;
+use tooltune_kernels::is_cpu;
+use tooltune_kernels::masked_argmax::masked_argmax;
 use tooltune_rows::batches::SeededRandom;
 
 use super::choose::{most_likely, sampled};
@@ -208,6 +210,10 @@ impl<'a> Batch<'a> {
             }
             return;
         }
+        if !draws && !is_cpu(&logits.device()) {
+            choose_on_device(rows, logits);
+            return;
+        }
         let [_, vocabulary] = logits.dims();
         let data = logits.into_data().convert::<f32>();
         let logits: &[f32] = data.as_slice().expect("numbers that were made f32");
@@ -239,13 +245,40 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Chooses the most likely token of each row, of those that its constraint allows, where the logits lie:
+/// masks are some kilobytes, logits some megabytes.
+fn choose_on_device(rows: &mut [Row], logits: Tensor<2>) {
+    let masks: Vec<Option<Mask<'_>>> = rows.par_iter_mut().map(Row::mask).collect();
+    let words: Vec<Option<&[u32]>> = masks
+        .iter()
+        .map(|mask| Some(mask.as_ref()?.words()))
+        .collect();
+    let tokens = masked_argmax(logits, &words);
+    for (row, token) in rows.iter_mut().zip(tokens) {
+        if row.is_live {
+            row.take(token);
+        }
+    }
+}
+
 impl Row {
+    /// What the constraint allows next; nothing is masked where there is none or it has failed.
+    fn mask(&mut self) -> Option<Mask<'_>> {
+        if !self.is_live {
+            return None;
+        }
+        let mask = self.constraint.as_mut()?.mask();
+        self.is_stuck |= mask.is_err();
+        mask.ok()
+    }
+
     /// Chooses the next token by its logits, among those that the constraint allows.
     fn choose(&mut self, logits: &[f32], sampling: Option<Sampling>) {
+        // Apart from `mask`, which borrows the whole row.
         let mask = self.constraint.as_mut().map(Constraint::mask);
         self.is_stuck |= matches!(mask, Some(Err(_)));
         let mask = mask.and_then(Result::ok);
-        self.token = match (sampling, mask) {
+        let token = match (sampling, mask) {
             (None, Some(mask)) => mask.most_likely(logits),
             (None, None) => most_likely(logits),
             (Some(sampling), None) => sampled(logits, sampling, &mut self.random),
@@ -255,6 +288,12 @@ impl Row {
                 sampled(&allowed, sampling, &mut self.random)
             }
         };
+        self.take(token);
+    }
+
+    /// Takes a token that was chosen.
+    fn take(&mut self, token: u32) {
+        self.token = token;
         if let Some(constraint) = &mut self.constraint {
             self.is_stuck |= constraint.consume(self.token).is_err();
         }

@@ -1,0 +1,376 @@
+//! Attention to a cache on a GPU: a cube has a run of columns of one key/value head of a row, for all
+//! query heads that share it; what the runs give is joined afterwards (Dao et al. 2023, "Flash-Decoding
+//! for long-context inference").
+
+use std::cell::RefCell;
+
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::forward::LOWEST;
+use crate::attention::{DecodeOps, Queries};
+use crate::cube::launch::{
+    UNITS, argument, contiguous, cubes, element, output, units, upload, vector_size,
+};
+use crate::cube::reduce::{cube_max, group_sum};
+
+/// Columns of a run: one a unit.
+const RUN: usize = UNITS as usize;
+
+/// Numbers that a run leaves of each query head beside its sum of values: the largest score, and the
+/// sum of exponentials.
+const LEFT: usize = 2;
+
+/// Sizes that the kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    /// Query heads of a key/value head.
+    pub(super) group: usize,
+    /// Vectors of a head.
+    pub(super) columns: usize,
+}
+
+impl Form {
+    /// Vectors that the sums of a run's values have.
+    fn items(&self) -> usize {
+        self.group * self.columns
+    }
+
+    /// Parts of a run that units sum up side by side.
+    fn slices(&self) -> usize {
+        (RUN / self.items()).max(1)
+    }
+}
+
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn attend_to_run<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    keys: &[Vector<T, N>],
+    values: &[Vector<T, N>],
+    // First column of each row.
+    starts: &[u32],
+    // Sums of values, `[rows, h, runs, c]`, and what else is left of each.
+    sums: &mut [Vector<f32, N>],
+    left: &mut [f32],
+    // Heads of `qkv`, and key/value heads.
+    heads: u32,
+    g: u32,
+    capacity: u32,
+    end: u32,
+    scale: f32,
+    #[comptime] form: Form,
+    #[define(T)] _dtype: ElemType,
+) {
+    let group = comptime!(form.group);
+    let columns = comptime!(form.columns);
+    let items = comptime!(form.items());
+    let slices = comptime!(form.slices());
+    let unit = UNIT_POS as usize;
+    let run = CUBE_POS_X as usize;
+    let kv = CUBE_POS_Y as usize;
+    let row = CUBE_POS_Z as usize;
+    let runs = CUBE_COUNT_X as usize;
+    let g = g as usize;
+    let start = starts[row] as usize;
+    let end = end as usize;
+    let first = run * RUN;
+    let cache = (row * g + kv) * capacity as usize;
+
+    let mut queries = Shared::<[Vector<f32, N>]>::new_slice(items);
+    let factor = Vector::<f32, N>::new(scale);
+    let mut i = unit;
+    while i < items {
+        let at = (row * heads as usize + kv * group) * columns + i;
+        queries[i] = Vector::<f32, N>::cast_from(qkv[at]) * factor;
+        i += RUN;
+    }
+    sync_cube();
+
+    // Each unit's column.
+    let column = first + unit;
+    let is_seen = column >= start && column < end;
+    let mut products = Array::<Vector<f32, N>>::new(group);
+    #[unroll]
+    for i in 0..group {
+        products[i] = Vector::<f32, N>::new(0.0);
+    }
+    if is_seen {
+        for v in 0..columns {
+            let key = Vector::<f32, N>::cast_from(keys[(cache + column) * columns + v]);
+            #[unroll]
+            for i in 0..group {
+                products[i] += key * queries[comptime!(i * form.columns) + v];
+            }
+        }
+    }
+    let mut scratch = Shared::<[f32]>::new_slice(RUN);
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(form.group * RUN));
+    #[unroll]
+    for i in 0..group {
+        let mut score = f32::new(LOWEST);
+        if is_seen {
+            score = products[i].vector_sum();
+        }
+        let largest = cube_max(&mut scratch, score, UNITS);
+        let mut weight = 0.0f32;
+        if is_seen {
+            weight = (score - largest).exp();
+        }
+        let total = group_sum(&mut scratch, weight, UNITS);
+        weights[comptime!(i * RUN) + unit] = weight;
+        if unit == 0 {
+            let head = row * g * group + kv * group + i;
+            let at = (head * runs + run) * LEFT;
+            left[at] = largest;
+            left[at + 1] = total;
+        }
+    }
+    sync_cube();
+
+    // Columns of the run that are seen.
+    let low = max(start, first) - first;
+    let high = min(end, first + RUN) - min(first, min(end, first + RUN));
+    let mut partial =
+        Shared::<[Vector<f32, N>]>::new_slice(comptime!(form.items() * form.slices()));
+    let mut place = unit;
+    while place < comptime!(form.items() * form.slices()) {
+        let item = place % items;
+        let head = item / columns;
+        let v = item % columns;
+        let mut sum = Vector::<f32, N>::new(0.0);
+        let mut at = low + place / items;
+        while at < high {
+            let weight = Vector::<f32, N>::new(weights[head * RUN + at]);
+            sum += weight * Vector::<f32, N>::cast_from(values[(cache + first + at) * columns + v]);
+            at += slices;
+        }
+        partial[place] = sum;
+        place += RUN;
+    }
+    sync_cube();
+    let mut item = unit;
+    while item < items {
+        let mut sum = partial[item];
+        #[unroll]
+        for slice in 1..slices {
+            sum += partial[item + comptime!(slice * form.items())];
+        }
+        let head = row * g * group + kv * group + item / columns;
+        sums[(head * runs + run) * columns + item % columns] = sum;
+        item += RUN;
+    }
+}
+
+/// Joins the runs of each query head, a unit for each vector of the result.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn join_runs<T: Float, N: Size>(
+    sums: &[Vector<f32, N>],
+    left: &[f32],
+    out: &mut [Vector<T, N>],
+    // Query heads of all rows, vectors of a head, and runs.
+    heads: u32,
+    columns: u32,
+    runs: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let columns = columns as usize;
+    let runs = runs as usize;
+    let position = ABSOLUTE_POS;
+    if position < heads as usize * columns {
+        let head = position / columns;
+        let v = position % columns;
+        let mut largest = f32::new(LOWEST);
+        for run in 0..runs {
+            largest = max(largest, left[(head * runs + run) * LEFT]);
+        }
+        let mut sum = Vector::<f32, N>::new(0.0);
+        let mut total = 0.0f32;
+        for run in 0..runs {
+            let at = head * runs + run;
+            let weight = (left[at * LEFT] - largest).exp();
+            total += weight * left[at * LEFT + 1];
+            sum += Vector::<f32, N>::new(weight) * sums[at * columns + v];
+        }
+        out[position] = Vector::<T, N>::cast_from(sum / Vector::<f32, N>::new(total));
+    }
+}
+
+/// One token a row into a column of the cache, a unit for each vector.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn append_tokens<T: Float, U: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    cache: &mut [Vector<U, N>],
+    // Key/value heads of all rows, and of a row.
+    all: u32,
+    g: u32,
+    // Vectors of a head; heads of `qkv` and the first of them that is read.
+    columns: u32,
+    heads: u32,
+    first_head: u32,
+    capacity: u32,
+    column: u32,
+    #[define(T)] _read: ElemType,
+    #[define(U)] _written: ElemType,
+) {
+    let columns = columns as usize;
+    let g = g as usize;
+    let position = ABSOLUTE_POS;
+    if position < all as usize * columns {
+        let head = position / columns;
+        let v = position % columns;
+        let from = head / g * heads as usize + first_head as usize + head % g;
+        let to = head * capacity as usize + column as usize;
+        cache[to * columns + v] = Vector::<U, N>::cast_from(qkv[from * columns + v]);
+    }
+}
+
+thread_local! {
+    /// First columns that were uploaded last: those of the layers of a token are the same, and mostly
+    /// those of the next token.
+    static STARTS: RefCell<Option<(Vec<usize>, CubeTensor)>> = const { RefCell::new(None) };
+}
+
+fn uploaded(like: &CubeTensor, starts: Vec<usize>) -> CubeTensor {
+    let kept = STARTS.with_borrow(|kept| {
+        kept.as_ref()
+            .filter(|(of, there)| *of == starts && there.device == like.device)
+            .map(|(_, there)| there.clone())
+    });
+    kept.unwrap_or_else(|| {
+        let numbers: Vec<u32> = starts.iter().map(|&start| start as u32).collect();
+        let there = upload(like, &numbers);
+        STARTS.set(Some((starts, there.clone())));
+        there
+    })
+}
+
+impl DecodeOps for CubeBackend {
+    fn attend_to_cache(
+        qkv: CubeTensor,
+        keys: CubeTensor,
+        values: CubeTensor,
+        queries: Queries,
+        starts: Vec<usize>,
+        end: usize,
+    ) -> CubeTensor {
+        let (qkv, [b, heads, c]) = contiguous(qkv);
+        let (keys, [_, g, capacity, _]) = contiguous(keys);
+        let (values, [_, _, _, _]) = contiguous(values);
+        let h = queries.heads;
+        let out = output(&qkv, [b, h, c], qkv.dtype);
+        if b * h * c == 0 {
+            return out;
+        }
+        let runs = end.div_ceil(RUN);
+        let vector = vector_size(4, &[c]);
+        let form = Form {
+            group: h / g,
+            columns: c / vector,
+        };
+        let sums = output(&qkv, [b, h, runs, c], DType::F32);
+        let left = output(&qkv, [b, h, runs, LEFT], DType::F32);
+        let starts = uploaded(&qkv, starts);
+        attend_to_run::launch(
+            &qkv.client,
+            CubeCount::new_3d(runs as u32, g as u32, b as u32),
+            CubeDim::new_1d(UNITS),
+            vector,
+            argument(&qkv),
+            argument(&keys),
+            argument(&values),
+            argument(&starts),
+            argument(&sums),
+            argument(&left),
+            heads as u32,
+            g as u32,
+            capacity as u32,
+            end as u32,
+            queries.scale(c) as f32,
+            form,
+            element(&qkv),
+        );
+        let (count, dim) = units(&qkv.client, b * h * form.columns);
+        join_runs::launch(
+            &qkv.client,
+            count,
+            dim,
+            vector,
+            argument(&sums),
+            argument(&left),
+            argument(&out),
+            (b * h) as u32,
+            form.columns as u32,
+            runs as u32,
+            element(&qkv),
+        );
+        out
+    }
+
+    fn append_column(
+        cache: CubeTensor,
+        qkv: CubeTensor,
+        first_head: usize,
+        column: usize,
+    ) -> CubeTensor {
+        let (qkv, [_, heads, _]) = contiguous(qkv);
+        let (cache, [b, g, capacity, c]) = contiguous(cache);
+        let cache = if cache.can_mut() { cache } else { cache.copy() };
+        if b * g * c == 0 {
+            return cache;
+        }
+        let vector = vector_size(4, &[c]);
+        let columns = c / vector;
+        append_tokens::launch(
+            &qkv.client,
+            cubes(&qkv.client, (b * g * columns).div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            vector,
+            argument(&qkv),
+            argument(&cache),
+            (b * g) as u32,
+            g as u32,
+            columns as u32,
+            heads as u32,
+            first_head as u32,
+            capacity as u32,
+            column as u32,
+            element(&qkv),
+            element(&cache),
+        );
+        cache
+    }
+}
+
+#[cfg(feature = "cuda-source")]
+pub(super) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        for (group, c) in [(3, 64), (4, 128)] {
+            let form = Form {
+                group,
+                columns: c / 4,
+            };
+            let [qkv, keys, values, starts, sums, left] = [0; 6].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = attend_to_run::create_dummy_kernel(
+                device, target, count, dim, 4, qkv, keys, values, starts, sums, left, 1, 1, 1, 1,
+                1.0, form, element,
+            );
+            texts.add(&format!("{group} heads of {c}"), dim, kernel);
+        }
+        let [sums, left, out] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = join_runs::create_dummy_kernel(
+            device, target, count, dim, 4, sums, left, out, 1, 1, 1, element,
+        );
+        texts.add("", dim, kernel);
+        let [qkv, cache] = [0; 2].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = append_tokens::create_dummy_kernel(
+            device, target, count, dim, 4, qkv, cache, 1, 1, 1, 1, 1, 1, 1, element, element,
+        );
+        texts.add("", dim, kernel);
+    }
+}

@@ -1,0 +1,101 @@
+//! The most likely allowed token on a GPU: one cube a row.
+
+use burn::backend::DType;
+use burn_cubecl::ops::into_data_sync;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::launch::{UNITS, argument, contiguous, element, output, upload};
+
+/// Below every logit that is chosen.
+const LOWEST: f32 = -3.0e38;
+
+#[cube(launch, create_dummy_kernel)]
+fn best_tokens<T: Float>(
+    logits: &[T],
+    masks: &[u32],
+    best: &mut [u32],
+    // Logits and words of a row.
+    width: u32,
+    words: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let unit = UNIT_POS as usize;
+    let row = CUBE_POS_X as usize;
+    let width = width as usize;
+    let words = words as usize;
+    let mut largest = f32::new(LOWEST);
+    let mut token = 0u32.runtime();
+    let mut id = unit;
+    while id < width {
+        let word = masks[row * words + id / 32];
+        if (word >> (id % 32) as u32) & 1u32 == 1u32 {
+            let logit = f32::cast_from(logits[row * width + id]);
+            if logit > largest {
+                largest = logit;
+                token = id as u32;
+            }
+        }
+        id += UNITS as usize;
+    }
+    let mut values = Shared::<[f32]>::new_slice(UNITS as usize);
+    let mut tokens = Shared::<[u32]>::new_slice(UNITS as usize);
+    values[unit] = largest;
+    tokens[unit] = token;
+    sync_cube();
+    let mut half = comptime!(UNITS as usize / 2).runtime();
+    while half > 0 {
+        if unit < half {
+            let value = values[unit + half];
+            let other = tokens[unit + half];
+            // Of several the first.
+            let is_first = value == values[unit] && other < tokens[unit];
+            if value > values[unit] || is_first {
+                values[unit] = value;
+                tokens[unit] = other;
+            }
+        }
+        sync_cube();
+        half /= 2;
+    }
+    if unit == 0 {
+        best[row] = 0u32;
+        if values[0] > f32::new(LOWEST) {
+            best[row] = tokens[0];
+        }
+    }
+}
+
+/// The contract is [`super::masked_argmax`]'s, with the words of all rows behind each other.
+pub(super) fn masked_argmax(logits: CubeTensor, masks: &[u32]) -> Vec<u32> {
+    let (logits, [rows, width]) = contiguous(logits);
+    if rows * width == 0 {
+        return vec![0; rows];
+    }
+    let best = output(&logits, [rows], DType::U32);
+    best_tokens::launch(
+        &logits.client,
+        CubeCount::new_1d(rows as u32),
+        CubeDim::new_1d(UNITS),
+        argument(&logits),
+        argument(&upload(&logits, masks)),
+        argument(&best),
+        width as u32,
+        width.div_ceil(32) as u32,
+        element(&logits),
+    );
+    into_data_sync(best).iter::<u32>().collect()
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        let [logits, masks, best] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = best_tokens::create_dummy_kernel(
+            device, target, count, dim, logits, masks, best, 1, 1, element,
+        );
+        texts.add("", dim, kernel);
+    }
+}
