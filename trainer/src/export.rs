@@ -12,8 +12,8 @@ use tooltune_checkpoints::adapter::{
     neutral, peft_rules, save_adapter_beside, with_named_targets, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{
-    GgufMergeOptions, MergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged, save_merged_gguf,
-    save_ollama, tokenizer_files,
+    GgufMergeOptions, MergeOptions, OLLAMA_MODEL, OllamaFolder, refused_by_llama_cpp, save_merged,
+    save_merged_gguf, save_ollama, tokenizer_files,
 };
 use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
@@ -251,6 +251,9 @@ pub fn export_gguf(
     let adapter = learned_adapter(checkpoint)?;
     let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
     let scalings = peft_rules(&adapter)?;
+    if let Some(refused) = refused_by_llama_cpp(&base.path, &base.files)? {
+        tracing::warn!("llama.cpp does not compute the base of this adapter: {refused}");
+    }
     PromptFiles::read(checkpoint)?.write_beside(output)?;
     Ok(write_gguf_adapter(
         output, &adapter, &scalings, &gguf_base, dtype,
@@ -450,6 +453,10 @@ pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String
             row.feature,
             verdicts.join(" | ")
         ));
+    }
+    if let Some(refused) = refused_by_llama_cpp(&base.path, &base.files)? {
+        lines.push(String::new());
+        lines.push(format!("llama.cpp does not compute the base: {refused}"));
     }
     Ok(lines.join("\n"))
 }

@@ -40,6 +40,14 @@ struct Taken {
 
 type Table = BTreeMap<String, Taken>;
 
+impl Taken {
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.whole += other.whole;
+        self.own += other.own;
+    }
+}
+
 /// Profiles some steps of a run; the first one, which compiles and fills caches, is not among them.
 #[derive(Debug)]
 pub struct ProfiledSteps {
@@ -56,6 +64,10 @@ pub struct ProfiledSteps {
 /// A profile that is being made.
 struct Running {
     first_step: u64,
+    /// Of the steps that are done.
+    done: Table,
+    last_step: Option<u64>,
+    /// Of the step that is under way.
     table: Arc<Mutex<Table>>,
     trace: Written,
     /// What ends it, in this order.
@@ -103,45 +115,48 @@ impl ProfiledSteps {
         }
     }
 
-    /// Behind step `step`; writes the profile when it was the last one of it.
-    ///
-    /// # Errors
-    ///
-    /// Files that cannot be written.
-    pub fn behind(&mut self, step: u64) -> Result<(), Error> {
-        if self.taken > self.n_steps {
-            self.write(step)?;
+    /// Behind step `step`, which is done; writes the profile when it was the last one of it.
+    pub fn behind(&mut self, step: u64) {
+        if let Some(running) = &mut self.running {
+            running.take(step);
         }
-        Ok(())
+        if self.taken > self.n_steps {
+            self.write();
+        }
     }
 
-    /// The profile, after step `step` as the last one; `None` if there were no two steps.
-    ///
-    /// # Errors
-    ///
-    /// Files that cannot be written.
-    pub fn end(mut self, step: u64) -> Result<Option<Profile>, Error> {
-        self.write(step)?;
-        Ok(self.done.take())
+    /// The profile of the steps that were done; `None` if there were no two of them, or where it could not
+    /// be written, which is said.
+    pub fn end(mut self) -> Option<Profile> {
+        self.write();
+        self.done.take()
     }
 
-    fn write(&mut self, step: u64) -> Result<(), Error> {
+    /// No profile is worth a run: what cannot be written is a warning.
+    fn write(&mut self) {
         let Some(running) = self.running.take() else {
-            return Ok(());
+            return;
         };
-        let steps = running.first_step..=step;
+        let (first, last) = (running.first_step, running.last_step);
         let (table, trace) = running.end();
-        std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir, "create"))?;
+        let Some(last) = last else {
+            return;
+        };
         let profile = Profile {
-            steps,
+            steps: first..=last,
             table: self.dir.join("operations.md"),
             trace: self.dir.join("trace.json"),
         };
-        let text = self.page(&table, &profile);
-        write_atomic(&profile.table, text.as_bytes())?;
-        write_atomic(&profile.trace, &trace)?;
-        self.done = Some(profile);
-        Ok(())
+        match self.write_files(&profile, &table, &trace) {
+            Ok(()) => self.done = Some(profile),
+            Err(error) => tracing::warn!("the profile is not kept: {error}"),
+        }
+    }
+
+    fn write_files(&self, profile: &Profile, table: &Table, trace: &[u8]) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir, "create"))?;
+        write_atomic(&profile.table, self.page(table, profile).as_bytes())?;
+        Ok(write_atomic(&profile.trace, trace)?)
     }
 
     fn page(&self, table: &Table, profile: &Profile) -> String {
@@ -158,8 +173,9 @@ impl ProfiledSteps {
         let mut text = format!(
             "# Profile of steps {first} to {last}\n\n\
              On {on}. `own` is the time of an operation without those within it, `whole` with \
-             them; each is a mean over the steps. `trace.json` beside this file opens in \
-             ui.perfetto.dev or chrome://tracing.\n\n\
+             them; each is a mean over the steps. A step ends with what is due behind it: an \
+             evaluation, whose operations count, too, and saving. `trace.json` beside this file \
+             opens in ui.perfetto.dev or chrome://tracing.\n\n\
              | operation | calls a step | own, ms a step | share | whole, ms a step |\n\
              |---|--:|--:|--:|--:|\n"
         );
@@ -203,6 +219,8 @@ impl Running {
         profile::begin(device);
         Self {
             first_step,
+            done: Table::new(),
+            last_step: None,
             table,
             trace,
             subscriber,
@@ -210,15 +228,22 @@ impl Running {
         }
     }
 
-    /// The table, and the text of the trace.
+    /// Counts the operations of a step that is done.
+    fn take(&mut self, step: u64) {
+        for (name, taken) in std::mem::take(&mut *locked(&self.table)) {
+            self.done.entry(name).or_default().add(taken);
+        }
+        self.last_step = Some(step);
+    }
+
+    /// The table of the steps that are done, and the text of the trace.
     fn end(self) -> (Table, Vec<u8>) {
         profile::end();
         drop(self.subscriber);
         // Waits until all is written.
         drop(self.flush);
-        let table = std::mem::take(&mut *locked(&self.table));
         let trace = std::mem::take(&mut *locked(&self.trace.0));
-        (table, trace)
+        (self.done, trace)
     }
 }
 
@@ -297,10 +322,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Operations {
             parent.within += whole;
         }
         let mut table = locked(&self.table);
-        let taken = table.entry(operation.name).or_default();
-        taken.calls += 1;
-        taken.whole += whole;
-        taken.own += whole.saturating_sub(operation.within);
+        table.entry(operation.name).or_default().add(Taken {
+            calls: 1,
+            whole,
+            own: whole.saturating_sub(operation.within),
+        });
     }
 }
 

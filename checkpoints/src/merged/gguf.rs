@@ -37,6 +37,33 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 /// Beginnings of keys that belong to the base's file alone: how it was laid out and quantised.
 const OF_THE_FILE: [&str; 3] = ["general.alignment", "split.", "quantize."];
 
+/// Why llama.cpp does not compute the model at `base`, whose files are `files`: what its config says that
+/// the architecture has no place for. `None` for a GGUF file, which is llama.cpp's own.
+///
+/// # Errors
+///
+/// A config that says a size in no number.
+pub fn refused_by_llama_cpp(
+    base: &Path,
+    files: &ModelFiles,
+) -> Result<Option<CheckpointError>, CheckpointError> {
+    if files.weights.is_gguf() {
+        return Ok(None);
+    }
+    let config = Config {
+        path: base,
+        fields: &files.config,
+        family: GgufBase::from_config(base, &files.config)?
+            .architecture
+            .family(),
+    };
+    match config.write(&mut GgufHeader::default()) {
+        Ok(_) => Ok(None),
+        Err(refused @ CheckpointError::Unsupported { .. }) => Ok(Some(refused)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` added, as the new GGUF file
 /// `path`.
 ///

@@ -13,7 +13,10 @@ mod gguf_layers;
 mod gguf_linear;
 
 pub use companions::tokenizer_files;
-pub use gguf::{GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, save_merged_gguf, save_ollama};
+pub use gguf::{
+    GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, refused_by_llama_cpp, save_merged_gguf,
+    save_ollama,
+};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

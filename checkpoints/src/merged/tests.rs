@@ -510,3 +510,23 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
         }
     }
 }
+
+#[test]
+fn what_llama_cpp_does_not_compute_of_a_base_is_told_without_an_export() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+    let refused = |family: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(models.join(family).join(file), folder.path().join(file)).unwrap();
+        }
+        fs::write(folder.path().join("tokenizer.json"), "{\"model\": {}}").unwrap();
+        let files = ModelFiles::open(folder.path()).unwrap();
+        let refused = refused_by_llama_cpp(folder.path(), &files).unwrap();
+        refused.map(|error| error.to_string())
+    };
+    assert_eq!(refused("qwen3"), None);
+    let window = refused("phi3").unwrap();
+    assert!(window.contains("sliding_window = 50"), "{window}");
+    let heads = refused("qwen3_5_text").unwrap();
+    assert!(heads.contains("linear_value_head_dim"), "{heads}");
+}

@@ -271,6 +271,7 @@ pub struct TrainArgs {
         value_name = "STEPS",
         num_args = 0..=1,
         require_equals = true,
+        hide_default_value = true,
         default_value_t = 0,
         default_missing_value = "10"
     )]

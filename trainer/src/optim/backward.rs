@@ -310,6 +310,7 @@ impl BlockwisePass<'_> {
 
     /// Runs a block again for its gradients: its output was read in the forward pass.
     fn graph_again(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
+        operation!("again");
         self.graph(layer, input, true)
     }
 

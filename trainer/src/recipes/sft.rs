@@ -80,12 +80,9 @@ pub fn train(
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
-    while run.state.step < preparation.total_steps && run.stopped_early.is_none() {
-        steps.before(run.state.step + 1);
-        run.advance(&schedule)?;
-        steps.behind(run.state.step)?;
-    }
-    let profile = steps.end(run.state.step)?;
+    let outcome = run.to_the_end(&schedule, &mut steps);
+    let profile = steps.end();
+    outcome?;
     let summary = run.finish()?;
     Ok(RunSummary { profile, ..summary })
 }
@@ -193,6 +190,19 @@ impl<'a> Run<'a> {
             run.reporter.resumed(checkpoint, is_over);
         }
         Ok(run)
+    }
+
+    fn to_the_end(
+        &mut self,
+        schedule: &LearningRateSchedule,
+        steps: &mut ProfiledSteps,
+    ) -> Result<(), Error> {
+        while self.state.step < self.preparation.total_steps && self.stopped_early.is_none() {
+            steps.before(self.state.step + 1);
+            self.advance(schedule)?;
+            steps.behind(self.state.step);
+        }
+        Ok(())
     }
 
     /// One step, and what is due behind it.
@@ -470,7 +480,7 @@ impl<'a> Run<'a> {
     /// Saves the run as it stands, with further files; old checkpoints stay until the caller drops
     /// them.
     fn save(&mut self, mut extra: BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
-        operation!("checkpoint");
+        operation!("save");
         extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
         extra.insert(LOCK_FILE.to_string(), self.lock.clone());
         let base_model = self

@@ -10,6 +10,7 @@ use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::adamw::joined;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
+use tooltune_kernels::operation;
 
 use super::info_nce::InfoNce;
 use super::trained::{Tracked, Trained};
@@ -132,6 +133,7 @@ impl Encoder {
 
     /// Embeds sentences with everything that learns as a leaf.
     fn graph(&self, flat: &Tensor<1>, sentences: &[Sentence<'_>]) -> Graph {
+        operation!("encoder");
         let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
         let encoder = MiniLm::of_pieces(&self.config, self.head, &pieces, self.dtype);
         Graph {
@@ -150,6 +152,7 @@ struct Graph {
 impl Graph {
     /// The gradient of all parameters from that of the embeddings.
     fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
+        operation!("encoder backward");
         let mut gradients = backward_with_gradient(self.embeddings, d_embeddings);
         let parts = self.leaves.iter().map(|leaf| {
             let gradient = leaf.grad_remove(&mut gradients);

@@ -338,12 +338,17 @@ fn finish(
     let is_cut = input_ids.len() > options.max_length;
     input_ids.truncate(options.max_length);
     loss_weights.truncate(options.max_length);
+    // Nothing comes before the first token that could predict it.
+    let first = loss_weights.first_mut().map(std::mem::take);
     if loss_weights.iter().all(|&weight| weight == 0.0) {
         return match options.mask.on_empty {
             OnEmpty::Drop => Ok(dropped(&row.id, DropReason::NothingTrained)),
             OnEmpty::Error => Err(DataError::NothingTrained {
                 reason: match (is_cut, unlearned) {
                     (true, _) => "the answer lies beyond max_length",
+                    _ if first > Some(0.0) => {
+                        "its only learned token is its first one, which nothing predicts"
+                    }
                     (_, UnlearnedTurns { n_switched_off, .. }) if n_switched_off > 0 => {
                         "train, weight or loss switches its turns off"
                     }

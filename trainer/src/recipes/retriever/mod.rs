@@ -123,9 +123,9 @@ pub fn train(
                 checkpoint: run.save_if_absent(&retriever)?.display().to_string(),
             });
         }
-        steps.behind(retriever.state.step)?;
+        steps.behind(retriever.state.step);
     }
-    let profile = steps.end(retriever.state.step)?;
+    let profile = steps.end();
     let (steps, updates) = (retriever.state.step, retriever.state.optimizer_step);
     not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
     let stopped_early = run.stopped_early.filter(|_| !retriever.is_done());

@@ -218,6 +218,28 @@ fn a_row_without_anything_to_learn_is_an_error_or_dropped() {
 }
 
 #[test]
+fn a_first_token_is_not_learned_and_a_row_of_it_alone_is_an_error() {
+    let template = "{% for message in messages %}{{ message.content }}<|im_end|>{% endfor %}";
+    let template = ChatTemplate::new(template, SpecialTokens::default()).unwrap();
+    let tokenizer = tokenizer();
+    let options = options(&tokenizer);
+    let of = |text: &str| {
+        let row = row(vec![Message::new(Role::Assistant, text)]);
+        tokenize_row(&row, &template, &tokenizer, &options)
+    };
+    let TokenizeOutcome::Example { example, .. } = of("ab cd ef").unwrap() else {
+        panic!("nothing is dropped");
+    };
+    assert_eq!(example.loss_weights[0], 0.0);
+    assert_eq!(example.n_trained_tokens(), example.input_ids.len() - 1);
+    let error = of("").unwrap_err().to_string();
+    assert!(
+        error.contains("its first one, which nothing predicts"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_row_that_is_too_long_is_an_error_dropped_or_cut() {
     let row = row(turn("Hi", "one two three four five six").to_vec());
     let tokenizer = tokenizer();
