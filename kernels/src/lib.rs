@@ -60,6 +60,7 @@ pub mod query_gate;
 pub mod rms_norm;
 pub mod rope;
 mod route;
+pub mod select_rows;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
@@ -78,3 +79,4 @@ pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, St
 pub use query_gate::GatedHeads;
 pub use rope::RopeTable;
 pub use route::{is_cpu, multiplies_bf16};
+pub use select_rows::RowNumbers;

@@ -109,13 +109,10 @@ KERNELS = {
     "slice_assign_kernel_e_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
     "slice_assign_kernel_e_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
     "slice_kernel_e_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
-    "select_kernel_t_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
-    "select_kernel_t_f32": Kernel(ELEMENTWISE, a_thread(2 * 4)),
-    # A thread a column, which goes through the learned rows one after the other: see SERIAL.
-    "select_assign_kernel": Kernel(ELEMENTWISE, a_thread(0)),
+    # The learned rows behind the last attention, and their gradients put back.
+    "take_rows_t_bf16_n_4": Kernel(ELEMENTWISE, a_thread(2 * 4 * 2)),
+    "take_rows_t_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 4 * 4)),
 }
-# Kernels whose threads wait for main memory once for each learned row.
-SERIAL = ("select_assign_kernel",)
 
 
 def read_shape(name: str) -> Shape:
@@ -202,8 +199,7 @@ def works(step: Step, rows: dict, shape: Shape, gpu) -> dict:
         else:
             kernel = kernel_of(of)
             n_bytes = kernel.bytes(threads, shape)
-            waits = launches * step.documents * (step.length - 1) * rates.LATENCY_US / 1e6 if of.startswith(SERIAL) else 0.0
-            add(kernel.kind, launches, 0.0, n_bytes, n_bytes / (gpu.gbs * getattr(gpu, kernel.rate).share) / 1e9 + waits)
+            add(kernel.kind, launches, 0.0, n_bytes, n_bytes / (gpu.gbs * getattr(gpu, kernel.rate).share) / 1e9)
     n = sum(launches for launches, *_ in sums.values())
     busy = sum(ms for *_, ms in sums.values())
     # The host launches while the GPU computes; what it needs beyond that is waited for.
@@ -295,8 +291,7 @@ def shown_work(table: dict) -> list:
         f"- head: {head.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {head.flops / rate / 1e9:.0f} ms, logits and the gradient of what they are of, and the losses' bytes",
         f"- attention: {' + '.join(attention_parts(step, shape, gpu))} = {attention.ms:.0f} ms. "
         "Seven products of the size of the scores a layer, of which half is computed: two forward, five backward",
-        f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms, and {elementwise.ms - in_bytes:.0f} ms of two kernels "
-        f"whose threads go through the learned rows one after the other, {rates.LATENCY_US:g} µs each",
+        f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms",
         f"- LoRA: {lora.bytes / 1e9:.1f} GB of dropout and products, each at its rate; its {lora.flops / 1e12:.1f} TFLOP are hidden behind them",
         f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
     ]
@@ -415,6 +410,9 @@ def beside(table: dict, page: Path) -> list:
         if name_of(step) not in table:
             continue
         own = speed(step, works(step, table[name_of(step)][0], read_shape(shape_name), gpu))
+        # As the measured program did it.
+        n_tokens = step.documents * step.length
+        own = n_tokens / (n_tokens / own + (n_tokens - step.documents) * rates.ROW_BACK_US / 1e6)
         lines.append(f"| {shape_name} | {blocks} | {measured:,.0f} | {own:,.0f} | {own / measured:.2f} | {gib} | {gib_cell(memory_of(table, step))} |")
     return lines
 
@@ -466,6 +464,7 @@ def page(table: dict, measured: list) -> list:
             lines += [
                 f"These four steps are what the H200's share of products, {gpu_of(file).products.share:g}, was chosen by, and no other share was: one number, nearest to all four. "
                 "That they agree is no proof of the forecast; that kept and recomputed blocks, and two models, agree with one number is some.",
+                f"The measured program put the gradients of learned rows back with kernels of Burn's, {rates.ROW_BACK_US:g} µs a row; the forecasts beside it have that, the others do not.",
                 "",
             ]
         lines += [*beside(table, file), ""]

@@ -71,8 +71,8 @@ GAP_US = 1.0
 # Microseconds of the host for a launch: 10 to 16 on two cores of a Zen 5 with a driver that does nothing (benchmarks/h200.md), and
 # what the driver adds.
 HOST_US = 15.0
-# Microseconds for a thread that reads a number of main memory, adds to it and writes it, before it reads the next one: two kernels of
-# 8,190 rows took 6.5 ms on the H200.
-LATENCY_US = 0.4
+# Microseconds that the program which was measured on the H200 took more for each learned row: two of Burn's kernels put the gradients
+# of 8,190 rows back one after the other, in 6.5 ms.
+ROW_BACK_US = 0.8
 # What CUDA's context takes beside the pool: benchmarks/h200.md.
 CONTEXT_GIB = 0.5

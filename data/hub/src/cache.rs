@@ -14,6 +14,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tooltune_rows::regular_file;
 
@@ -155,8 +156,11 @@ impl RepoCache {
         if let Some(folder) = path.parent() {
             make_folder(folder)?;
         }
+        // Neither another process nor another thread of this one stages it under the same name.
+        static STAGED: AtomicU64 = AtomicU64::new(0);
+        let number = STAGED.fetch_add(1, Ordering::Relaxed);
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
+        name.push(format!(".{}.{number}.tmp", std::process::id()));
         let staged = path.with_file_name(name);
         let written = File::create(&staged).and_then(|mut file| {
             file.write_all(bytes)?;

@@ -57,6 +57,8 @@ pub fn sources() -> Result<Vec<Source>, String> {
     crate::head_norm::cuda::sources(&mut texts);
     #[cfg(not(feature = "fusion"))]
     crate::gated_delta::walk_on_gpu::sources(&mut texts);
+    #[cfg(not(feature = "fusion"))]
+    crate::select_rows::cuda::sources(&mut texts);
     crate::rope::cuda::sources(&mut texts);
     crate::swiglu::cuda::sources(&mut texts);
     crate::attention::cuda::sources(&mut texts);

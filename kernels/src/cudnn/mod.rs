@@ -287,8 +287,19 @@ impl Form {
     fn workspace(&self, client: &Client, pass: Pass) -> Option<usize> {
         static FOUND: Asked<(Form, Pass), usize> = Asked::none();
         let (form, wanted) = (self.clone(), pass);
+        // Once for a form: an answer is kept.
         FOUND.get(client, (self.clone(), pass), move || {
-            with_held(|held| held.make(&form, wanted)).ok()
+            let made = with_held(|held| held.make(&form, wanted));
+            if let Err(refusal) = &made {
+                tracing::warn!(
+                    "cuDNN has no plan for attention of {} heads of {} over documents of up to {} \
+                     tokens ({refusal}); a slower kernel computes it",
+                    form.heads,
+                    form.size,
+                    form.length
+                );
+            }
+            made.ok()
         })
     }
 }

@@ -12,6 +12,7 @@ pub mod trained;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
+use crate::RowNumbers;
 use crate::cpu::buffer::plain;
 use crate::frozen_weight::{FrozenWeight, Storage, with_matrix};
 #[cfg(feature = "cube")]
@@ -53,9 +54,14 @@ impl Supervision {
         }
     }
 
-    /// The row numbers as a tensor `[m]`.
-    pub fn row_indices(&self, device: &Device) -> Tensor<1, Int> {
-        int_tensor(self.rows.iter().map(|&row| row as i32).collect(), device)
+    /// The row numbers as what [`select_rows`](crate::select_rows::select_rows) takes.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2^32 - 1 rows or more.
+    pub fn row_numbers(&self) -> RowNumbers {
+        let number = |&row: &usize| u32::try_from(row).expect("fewer rows than 2^32");
+        RowNumbers::new(&self.rows.iter().map(number).collect::<Vec<_>>())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
-    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, SpanNorm, Supervision, adamw,
-    embedding, head_norm, linear_cross_entropy, masked_argmax, rms_norm, rope, swiglu,
+    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, RowNumbers, SpanNorm, Supervision,
+    adamw, embedding, head_norm, linear_cross_entropy, masked_argmax, rms_norm, rope, select_rows,
+    swiglu,
 };
 
 use crate::support::{
@@ -257,5 +258,27 @@ fn the_most_likely_allowed_token_is_that_of_the_reference() {
             let expected = masked_argmax::reference::masked_argmax(logits, &masks);
             assert_eq!(ours, expected, "{rows} rows of {width}");
         }
+    }
+}
+
+#[test]
+fn selected_rows_and_their_gradient_are_those_of_the_reference() {
+    let mut numbers = Numbers::new(12);
+    for ([n, d], rows) in [
+        ([1, 1], vec![0]),
+        ([9, 7], vec![0, 3, 8]),
+        ([300, 12], (0..300).step_by(7).collect::<Vec<u32>>()),
+        ([5, 64], vec![]),
+    ] {
+        let rows = RowNumbers::new(&rows);
+        let x = numbers.tensor([n, d]);
+        let dy = numbers.tensor([rows.numbers().len(), d]);
+        let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {
+            select_rows::select_rows(x, &rows)
+        });
+        let on_cpu = differentiate(&x, &dy, |x| select_rows::select_rows(x, &rows));
+        let expected = differentiate(&x, &dy, |x| select_rows::reference::select_rows(x, &rows));
+        assert_eq!(ours, expected, "[{n}, {d}]");
+        assert_eq!(on_cpu, expected, "[{n}, {d}]");
     }
 }

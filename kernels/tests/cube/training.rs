@@ -13,6 +13,7 @@ use tooltune_kernels::lora_linear::{
 };
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::select_rows::select_rows;
 use tooltune_kernels::{
     AdamW, AdamWState, ComputeDtype, Dropout, FrozenWeight, Supervision, adamw,
 };
@@ -216,7 +217,6 @@ fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() 
 /// operations of Burn before, between and behind ours: what lies in a queue must come in its turn.
 #[derive(Debug)]
 struct Block {
-    device: Device,
     maps: [(FrozenWeight, Arc<[usize]>, Arc<AdapterLayout>); 4],
     norm: Tensor<1>,
     table: RopeTable,
@@ -259,7 +259,6 @@ impl Block {
             norm: placed(&numbers.tensor([D]).add_scalar(2.0), device),
             table: RopeTable::new(&positions, &[1.0, 0.1, 0.01], 1.0, device),
             head: frozen(&numbers.tensor([V, D]), device),
-            device: device.clone(),
         }
     }
 
@@ -326,7 +325,7 @@ impl Block {
     ) -> (f64, f64, Tensor<1>) {
         let trained = leaf(&factors);
         let hidden = self.forward(ids, documents, &trained);
-        let rows = hidden.select(0, supervision.row_indices(&self.device));
+        let rows = select_rows(hidden, &supervision.row_numbers());
         let last = rms_norm(rows, &self.norm, 1e-5, DType::F32);
         let found = linear_cross_entropy(last.clone().inner(), &self.head, supervision, 0.1, 3);
         let gradients = backward_with_gradient(last, found.d_hidden);

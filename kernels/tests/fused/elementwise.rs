@@ -6,7 +6,7 @@ use tooltune_kernels::head_norm::{self, head_norm};
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
-use tooltune_kernels::{RopeTable, SpanNorm};
+use tooltune_kernels::{RopeTable, RowNumbers, SpanNorm, select_rows};
 
 use crate::bounds::Quantity;
 use crate::support::{
@@ -344,5 +344,23 @@ fn the_number_of_threads_does_not_change_a_bit() {
             })
         };
         assert!(run(1) == run(2));
+    }
+}
+
+#[test]
+fn selected_rows_and_their_gradient_are_those_of_the_reference() {
+    let mut numbers = Numbers::new(91);
+    let rows = RowNumbers::new(&[0, 2, 3, 8]);
+    for dtype in [DType::F32, DType::BF16] {
+        let x: Tensor<2> = numbers.tensor([9, 7]);
+        let x = x.cast(dtype);
+        let dy = numbers.tensor([4, 7]).cast(dtype);
+        let of = |select: fn(Tensor<2>, &RowNumbers) -> Tensor<2>| {
+            let x = leaf(&x);
+            let y = select(x.clone(), &rows);
+            [values(&y), gradient(&x, &gradients(y, &dy))]
+        };
+        let ours = of(select_rows::select_rows);
+        assert_eq!(ours, of(select_rows::reference::select_rows));
     }
 }

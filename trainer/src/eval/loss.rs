@@ -64,8 +64,8 @@ pub fn losses(
             weight: 0.0,
         };
         if !supervision.rows.is_empty() {
-            let rows = supervision.row_indices(&decoder.device());
-            let hidden = decoder.forward_rows(&batch.input_ids, &context, rows);
+            let rows = supervision.row_numbers();
+            let hidden = decoder.forward_rows(&batch.input_ids, &context, &rows);
             loss.sum = linear_cross_entropy_loss(hidden, &decoder.lm_head, &supervision, 128);
             loss.weight = batch.sum_loss_weights();
         }

@@ -4,7 +4,7 @@
 //! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
 //! lies between two operations of a block is in the dtype that the model computes in.
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData, bf16};
+use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::geglu::geglu;
@@ -14,8 +14,9 @@ use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
 use tooltune_kernels::query_gate::{gated, without_gates};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::select_rows::select_rows;
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, SpanNorm, StackedLinear,
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, RowNumbers, SpanNorm, StackedLinear,
 };
 
 use super::config::DecoderConfig;
@@ -242,10 +243,14 @@ impl Block {
         x: Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
-        rows: Tensor<1, Int>,
+        rows: &RowNumbers,
     ) -> Tensor<2> {
-        let attended = self.mixed(&x, context, dropout).select(0, rows.clone());
-        self.after_attention(x.select(0, rows), attended, context.shape, dropout)
+        let attended = self.mixed(&x, context, dropout);
+        let [n, heads, size] = attended.dims();
+        let attended = select_rows(attended.reshape([n, heads * size]), rows);
+        let m = attended.dims()[0];
+        let attended = attended.reshape([m, heads, size]);
+        self.after_attention(select_rows(x, rows), attended, context.shape, dropout)
     }
 
     /// The output of attention, or of what takes its place, for each token, `[n, heads, size]`.
@@ -515,11 +520,11 @@ impl Decoder {
         &self,
         input_ids: &[u32],
         context: &BatchContext,
-        rows: Tensor<1, Int>,
+        rows: &RowNumbers,
     ) -> Tensor<2> {
         let mut x = self.embed(input_ids);
         let Some((last, blocks)) = self.blocks.split_last() else {
-            return self.final_norm(x.select(0, rows));
+            return self.final_norm(select_rows(x, rows));
         };
         for block in blocks {
             x = block.forward(x, context, None);

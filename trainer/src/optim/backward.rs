@@ -9,13 +9,13 @@
 //! Nothing is computed that no one reads: behind its attention the last block has the supervised rows
 //! alone, and the backward pass ends with the factors of the first adapted block.
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{IndexingUpdateOp, Tensor, TensorData};
 use thiserror::Error;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
-use tooltune_kernels::{Distillation, Supervision, operation};
+use tooltune_kernels::{Distillation, RowNumbers, Supervision, operation};
 use tooltune_rows::batches::MicroBatch;
 
 use super::EmbeddingNoise;
@@ -137,10 +137,10 @@ pub fn backward_watched(
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     check_batch(decoder, batch, &supervision)?;
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
-    let rows = supervision.row_indices(&decoder.device());
+    let rows = supervision.row_numbers();
     let teacher = options.distillation.map(|how| {
         let teacher = without_adapters(decoder);
-        let hidden = teacher.forward_rows(&batch.input_ids, &context, rows.clone());
+        let hidden = teacher.forward_rows(&batch.input_ids, &context, &rows);
         Teacher { how, hidden }
     });
     let first_adapted = slots
@@ -260,8 +260,8 @@ struct BlockwisePass<'a> {
     noise: Option<(EmbeddingNoise, &'a [usize])>,
     /// Below this block nothing learns.
     first_adapted: usize,
-    /// The supervised rows, `[m]`.
-    rows: Tensor<1, Int>,
+    /// The supervised rows.
+    rows: RowNumbers,
 }
 
 impl BlockwisePass<'_> {
@@ -305,7 +305,7 @@ impl BlockwisePass<'_> {
         if layer + 1 < self.decoder.blocks.len() {
             return block.forward(x, self.context, dropout);
         }
-        block.forward_rows(x, self.context, dropout, self.rows.clone())
+        block.forward_rows(x, self.context, dropout, &self.rows)
     }
 
     /// Runs a block again for its gradients: its output was read in the forward pass.

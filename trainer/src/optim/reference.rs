@@ -4,6 +4,7 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
+use tooltune_kernels::select_rows;
 use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
 
@@ -31,7 +32,7 @@ pub fn backward(
     {
         *adapter = adapter.map(leaf);
     }
-    let rows = supervision.row_indices(&device);
+    let rows = supervision.row_numbers();
     let mut x = tracked.embed(&batch.input_ids);
     let embedding = decoder.trained.embed_tokens.clone().map(leaf);
     if let Some(embedding) = &embedding {
@@ -49,13 +50,13 @@ pub fn backward(
         // The masks of the last block count its rows: with them the rows are chosen where it does.
         x = match dropout {
             Some(_) if layer + 1 == tracked.blocks.len() => {
-                block.forward_rows(x, &context, dropout, rows.clone())
+                block.forward_rows(x, &context, dropout, &rows)
             }
             _ => block.forward(x, &context, dropout),
         };
     }
     if options.dropout.is_none() {
-        x = x.select(0, rows.clone());
+        x = select_rows::reference::select_rows(x, &rows);
     }
     let hidden = tracked.final_norm(x).cast(DType::F32);
     let trained_head = decoder.trained.lm_head.clone().map(leaf);
@@ -64,7 +65,7 @@ pub fn backward(
     let mut loss = linear_cross_entropy(hidden.clone(), learned, &supervision);
     if let Some(how) = options.distillation {
         let teacher = without_adapters(decoder).forward(&batch.input_ids, &context);
-        let teacher = teacher.select(0, rows).cast(DType::F32);
+        let teacher = select_rows::reference::select_rows(teacher, &rows).cast(DType::F32);
         let divergence = divergence(
             hidden,
             Tensor::from_inner(teacher),

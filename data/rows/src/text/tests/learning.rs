@@ -23,7 +23,7 @@ fn train_on_chooses_the_turns() {
         (TrainOn::Assistant, "…First.<|im_end|>…Second.<|im_end|>…"),
         (
             TrainOn::All,
-            "<|im_start|>user\nA?<|im_end|>\n<|im_start|>assistant\nFirst.<|im_end|>\n\
+            "…user\nA?<|im_end|>\n<|im_start|>assistant\nFirst.<|im_end|>\n\
              <|im_start|>user\nB?<|im_end|>\n<|im_start|>assistant\nSecond.<|im_end|>\n",
         ),
     ] {

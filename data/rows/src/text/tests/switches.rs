@@ -151,7 +151,7 @@ fn train_on_chooses_first_and_a_switch_only_takes_away() {
     options.mask.train_on = TrainOn::All;
     assert_eq!(
         learned(&example(&guessed(json!({"loss": false})), &options)),
-        "<|im_start|>user\nHow deep?<|im_end|>\n<|im_start|>assistant\n…\n<|im_start|>user\nLook it \
+        "…user\nHow deep?<|im_end|>\n<|im_start|>assistant\n…\n<|im_start|>user\nLook it \
          up.<|im_end|>\n<|im_start|>assistant\n7 metres.<|im_end|>\n"
     );
 }

@@ -1,0 +1,13 @@
+//! Some rows in plain tensor operations.
+
+use burn::tensor::{Int, Tensor, TensorData};
+
+use super::RowNumbers;
+
+/// The contract is [`super::select_rows`]'s.
+pub fn select_rows(x: Tensor<2>, rows: &RowNumbers) -> Tensor<2> {
+    let numbers: Vec<i32> = rows.numbers().iter().map(|&row| row as i32).collect();
+    let numbers = TensorData::new(numbers, [rows.numbers().len()]);
+    let device = x.device();
+    x.select(0, Tensor::<1, Int>::from_data(numbers, &device))
+}
