@@ -247,14 +247,14 @@ impl<'m> ValueHead<'m> {
         let (heads, m, dim) = (inputs.heads, keys.m, self.strides.value_dim);
         let mut sums = [0.0; CHUNK];
         let mut sum = 0.0;
-        for i in 0..m {
+        for (i, sum_here) in sums.iter_mut().enumerate().take(m) {
             let token = first + i;
             let from = token * heads.width() + 2 * heads.keys() + head * dim;
             let to = &mut self.v[i * self.strides.value..][..dim];
             widen(&inputs.qkv[from..][..dim], to);
             let at = token * heads.value_heads + head;
             sum += inputs.log_decay[at];
-            (sums[i], self.beta[i]) = (sum, inputs.beta[at]);
+            (*sum_here, self.beta[i]) = (sum, inputs.beta[at]);
         }
         sums[m..].fill(sum);
         self.whole = exp(sum);

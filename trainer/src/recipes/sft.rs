@@ -80,7 +80,7 @@ pub fn train(
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
-    let outcome = run.to_the_end(&schedule, &mut steps);
+    let outcome = run.take_steps(&schedule, &mut steps);
     let profile = steps.end();
     outcome?;
     let summary = run.finish()?;
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    fn to_the_end(
+    fn take_steps(
         &mut self,
         schedule: &LearningRateSchedule,
         steps: &mut ProfiledSteps,
