@@ -15,18 +15,27 @@ use crate::bounds::Quantity;
 pub(crate) fn device() -> Device {
     #[cfg(feature = "cuda")]
     {
-        if let Some(folder) = std::env::var_os("TOOLTUNE_CACHE") {
-            tooltune_kernels::gpu::keep_kernels_in(std::path::Path::new(&folder));
-        }
+        keep_kernels();
         return Device::cuda(0);
     }
     #[cfg(not(feature = "cuda"))]
     Device::wgpu(DeviceKind::DefaultDevice)
 }
 
+/// Before the first tensor on the GPU.
+#[cfg(feature = "cuda")]
+fn keep_kernels() {
+    if let Some(folder) = std::env::var_os("TOOLTUNE_CACHE") {
+        tooltune_kernels::gpu::keep_kernels_in(std::path::Path::new(&folder));
+    }
+}
+
 fn cube_device() -> CubeDevice {
     #[cfg(feature = "cuda")]
-    return CubeDevice::Cuda(Default::default());
+    {
+        keep_kernels();
+        return CubeDevice::Cuda(Default::default());
+    }
     #[cfg(not(feature = "cuda"))]
     CubeDevice::Wgpu(Default::default())
 }
