@@ -64,6 +64,7 @@ pub fn sources() -> Result<Vec<Source>, String> {
     crate::attention::cuda::sources(&mut texts);
     crate::dropout::cuda::sources(&mut texts);
     crate::linear_cross_entropy::cuda::sources(&mut texts);
+    #[cfg(not(feature = "fusion"))]
     crate::masked_argmax::cuda::sources(&mut texts);
     crate::adamw::cuda::sources(&mut texts);
     texts.sources.into_iter().collect()

@@ -1,6 +1,6 @@
 //! The most likely token of each row among those that a mask allows, found where the logits lie.
 
-#[cfg(feature = "cube")]
+#[cfg(all(feature = "cube", not(feature = "fusion")))]
 pub(crate) mod cuda;
 pub mod reference;
 
@@ -29,7 +29,7 @@ pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
         "masked_argmax: {rows} rows of {width} logits need as many masks of at most {n_words} words"
     );
     crate::operation!("masked_argmax");
-    #[cfg(feature = "cube")]
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
     if crate::route::is_served_by_gpu(&logits)
         && let Ok(logits) = logits
             .clone()
@@ -41,7 +41,7 @@ pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
 }
 
 /// The words of all rows, one row behind the other.
-#[cfg(feature = "cube")]
+#[cfg(all(feature = "cube", not(feature = "fusion")))]
 fn words(masks: &[Option<&[u32]>], n_words: usize) -> Vec<u32> {
     let mut words = Vec::with_capacity(masks.len() * n_words);
     for (row, mask) in masks.iter().enumerate() {
