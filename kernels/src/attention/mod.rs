@@ -239,8 +239,13 @@ pub fn decode(
     let alike = keys.dtype() == values.dtype();
     let has_kernel = match is_served_by_cpu(&qkv) {
         true => is_served_by_cpu(keys) && is_served_by_cpu(values),
-        // Kernels of a GPU read one type.
-        false => has_decode_kernels(&qkv) && keys.dtype() == qkv.dtype(),
+        // Kernels of a GPU read one type, and what they share of a key head fits any GPU's memory.
+        false => {
+            has_decode_kernels(&qkv)
+                && keys.dtype() == qkv.dtype()
+                && queries.heads / n_kv_heads <= 16
+                && c <= 256
+        }
     };
     if !(has_kernel && plain && alike) {
         return reference::decode(qkv, queries, keys, values, columns);

@@ -44,10 +44,12 @@ impl Walk {
         use crate::route::{is_cpu, is_served};
         use burn::tensor::DType;
 
+        // Some columns of a state lie in shared memory, which every GPU has for so many keys.
+        const MOST_KEYS: usize = 256;
         let all = [&self.values, &self.held, &self.keys, &self.decay];
         let is_served =
             |x: &&Tensor<4>| x.dtype() == DType::F32 && is_served(*x) && !is_cpu(&x.device());
-        all.iter().all(is_served)
+        self.keys.dims()[3] <= MOST_KEYS && all.iter().all(is_served)
     }
 
     /// The contract is [`Walk::run`]'s, in plain tensor operations.
