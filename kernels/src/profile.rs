@@ -58,7 +58,7 @@ impl Drop for Operation {
     }
 }
 
-/// Names an operation that goes on to the end of the block; behind the name a format of what it works on,
+/// Names an operation that lasts to the end of the block. A format after the name says what it works on,
 /// such as its sizes.
 #[macro_export]
 macro_rules! operation {

@@ -84,7 +84,7 @@ impl std::fmt::Debug for Running {
 }
 
 /// Files of a profile that is done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Profile {
     /// Its steps.
     pub steps: std::ops::RangeInclusive<u64>,
@@ -247,11 +247,10 @@ impl Running {
     }
 }
 
+/// However a run ends, what was measured is kept.
 impl Drop for ProfiledSteps {
     fn drop(&mut self) {
-        if self.running.is_some() {
-            profile::end();
-        }
+        self.write();
     }
 }
 

@@ -8,9 +8,10 @@
 use std::mem::MaybeUninit;
 
 use super::DeltaHeads;
-use super::cpu_chunk::{CHUNK, KeyHead, Strides, ValueHead, write_rows};
+use super::cpu_chunk::{CHUNK, KeyHead, Strides, ValueHead};
 use crate::Documents;
 use crate::cpu::number::Number;
+use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_scratch;
@@ -147,7 +148,7 @@ unsafe fn walk_document<T: Number>(
                     let at = ((first + i) * heads.value_heads + head) * heads.value_dim;
                     // SAFETY: as the caller promises.
                     let to = unsafe { out.slice(at, heads.value_dim) };
-                    write_rows(row, to);
+                    narrow_slice(&row[..heads.value_dim], to);
                 }
             }
         }
@@ -159,7 +160,7 @@ unsafe fn walk_document<T: Number>(
             for (i, row) in state.chunks_exact(strides.value).enumerate() {
                 // SAFETY: as the caller promises.
                 let to = unsafe { states.slice((first + i) * heads.value_dim, heads.value_dim) };
-                write_rows(row, to);
+                narrow_slice(&row[..heads.value_dim], to);
             }
         }
     });

@@ -10,12 +10,13 @@ use super::DeltaHeads;
 use super::cpu::{Inputs, Task};
 use super::cpu_chunk::{
     CHUNK, KeyHead, OfTokens, Strides, ValueHead, between_tokens, scale, solve_back, to_tokens,
-    widen, write_rows, write_scaled,
+    widen, write_scaled,
 };
 use crate::Documents;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::number::Number;
+use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_scratch;
@@ -79,7 +80,9 @@ impl<T: Number> Targets<'_, T> {
         for (i, row) in rows.chunks_exact(stride).enumerate() {
             let at = (first + i) * self.heads.width() + part.start;
             // SAFETY: as the caller promises.
-            write_rows(row, unsafe { self.qkv.slice(at, part.len()) });
+            narrow_slice(&row[..part.len()], unsafe {
+                self.qkv.slice(at, part.len())
+            });
         }
     }
 

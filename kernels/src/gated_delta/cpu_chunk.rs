@@ -1,7 +1,5 @@
 //! A chunk of tokens: what its tokens correct of each other, find in the state and hand on to it.
 
-use std::mem::MaybeUninit;
-
 use super::cpu::Inputs;
 use super::{DeltaHeads, NORM_EPS};
 use crate::cpu::exp::exp;
@@ -414,15 +412,6 @@ for_each_isa! {
     pub(super) fn widen[T: Number](from: &[T], to: &mut [f32]) {
         for (to, from) in to.iter_mut().zip(from) {
             *to = from.widen();
-        }
-    }
-}
-
-for_each_isa! {
-    /// The first numbers of a row, as many as `to` has.
-    pub(super) fn write_rows[T: Number](from: &[f32], to: &mut [MaybeUninit<T>]) {
-        for (to, &from) in to.iter_mut().zip(from) {
-            to.write(T::narrow(from));
         }
     }
 }

@@ -14,7 +14,7 @@ use burn::backend::{Backend, Flex, TensorMetadata, backend_extension};
 
 use super::{RowNumbers, Sources};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::{Number, with_number};
 use crate::cpu::rows::write_rows;
 
 /// What backends implement themselves.
@@ -47,7 +47,7 @@ impl RowsTaken for Flex {
                 write_rows([sources.len(), d], |rows, to| {
                     for (&source, to) in sources[rows].iter().zip(to.chunks_exact_mut(d.max(1))) {
                         if source == 0 {
-                            to.fill(MaybeUninit::new(crate::cpu::number::Number::narrow(0.0)));
+                            to.fill(MaybeUninit::new(T::narrow(0.0)));
                         } else {
                             to.write_copy_of_slice(&given[(source as usize - 1) * d..][..d]);
                         }

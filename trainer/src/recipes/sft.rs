@@ -80,9 +80,12 @@ pub fn train(
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
-    let outcome = run.take_steps(&schedule, &mut steps);
+    while run.state.step < preparation.total_steps && run.stopped_early.is_none() {
+        steps.before(run.state.step + 1);
+        run.advance(&schedule)?;
+        steps.behind(run.state.step);
+    }
     let profile = steps.end();
-    outcome?;
     let summary = run.finish()?;
     Ok(RunSummary { profile, ..summary })
 }
@@ -190,19 +193,6 @@ impl<'a> Run<'a> {
             run.reporter.resumed(checkpoint, is_over);
         }
         Ok(run)
-    }
-
-    fn take_steps(
-        &mut self,
-        schedule: &LearningRateSchedule,
-        steps: &mut ProfiledSteps,
-    ) -> Result<(), Error> {
-        while self.state.step < self.preparation.total_steps && self.stopped_early.is_none() {
-            steps.before(self.state.step + 1);
-            self.advance(schedule)?;
-            steps.behind(self.state.step);
-        }
-        Ok(())
     }
 
     /// One step, and what is due behind it.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::profile::Profile;
 
 /// How a finished run ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RunSummary {
     /// Optimizer steps of the run.
     pub steps: u64,
