@@ -97,6 +97,8 @@ template <class T> static T given(unsigned lane, T otherwise) {
     return otherwise;
 }
 
+static int __clz(int a) { return a == 0 ? 32 : __builtin_clz(a); }
+
 /// Upper half of a product of two numbers of 32 bits.
 static unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);

@@ -63,6 +63,7 @@ pub fn sources() -> Result<Vec<Source>, String> {
     crate::swiglu::cuda::sources(&mut texts);
     crate::attention::cuda::sources(&mut texts);
     crate::dropout::cuda::sources(&mut texts);
+    crate::lora_linear::low_rank::sources(&mut texts);
     crate::linear_cross_entropy::cuda::sources(&mut texts);
     #[cfg(not(feature = "fusion"))]
     crate::masked_argmax::cuda::sources(&mut texts);

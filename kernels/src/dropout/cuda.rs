@@ -19,9 +19,9 @@ const VECTORS: usize = 4;
 
 /// A 64-bit number.
 #[derive(CubeType, Clone, Copy)]
-struct Word {
-    low: u32,
-    high: u32,
+pub(crate) struct Word {
+    pub(crate) low: u32,
+    pub(crate) high: u32,
 }
 
 #[cube]
@@ -82,6 +82,53 @@ fn bits_of(key_low: u32, key_high: u32, group: usize) -> Word {
     ))
 }
 
+/// What the draws of a row begin with.
+#[cube]
+pub(crate) fn row_key(row: usize, state_low: u32, state_high: u32) -> Word {
+    let key = mix(Word {
+        low: row as u32,
+        high: comptime!(0u32).runtime(),
+    });
+    mix(Word {
+        low: key.low ^ state_low,
+        high: key.high ^ state_high,
+    })
+}
+
+/// A vector that begins with column `first` of a row, with zeros where it is dropped; `threshold` is
+/// in units of 1/65536.
+#[cube]
+pub(crate) fn kept_of<T: Float, N: Size>(
+    vector: Vector<T, N>,
+    key_low: u32,
+    key_high: u32,
+    first: usize,
+    threshold: u32,
+    // Elements of the vector.
+    #[comptime] size: usize,
+) -> Vector<T, N> {
+    let mut kept = vector;
+    #[unroll]
+    for group in 0..comptime!(size.div_ceil(GROUP)) {
+        let bits = bits_of(key_low, key_high, first / GROUP + group);
+        #[unroll]
+        for i in 0..comptime!(size.min(GROUP)) {
+            // Where the element lies within its group.
+            let at = if comptime!(size < GROUP) {
+                first % GROUP + i
+            } else {
+                comptime!(i).runtime()
+            };
+            let half = select(at < 2, bits.low, bits.high);
+            let draw = (half >> (at as u32 % 2 * 16)) & 0xFFFF;
+            let e = comptime!(group * GROUP + i);
+            let value = select(draw < threshold, T::new(0.0), kept.extract(e));
+            kept.insert(e, value);
+        }
+    }
+    kept
+}
+
 /// Each unit has every `units`-th vector of a row: what is drawn for the row is drawn once for them.
 #[cube(launch, create_dummy_kernel)]
 fn drop_elements<T: Float, N: Size>(
@@ -106,38 +153,19 @@ fn drop_elements<T: Float, N: Size>(
     let units = units as usize;
     let row = ABSOLUTE_POS / units;
     if row < rows as usize {
-        let row_key = mix(Word {
-            low: row as u32,
-            high: comptime!(0u32).runtime(),
-        });
-        let row_key = mix(Word {
-            low: row_key.low ^ state_low,
-            high: row_key.high ^ state_high,
-        });
-        let key_low = row_key.low;
-        let key_high = row_key.high;
+        let key = row_key(row, state_low, state_high);
+        let key_low = key.low;
+        let key_high = key.high;
         let mut place = ABSOLUTE_POS % units;
         while place < width {
-            let mut kept = x[row * width + place];
-            let first = place * size;
-            #[unroll]
-            for group in 0..comptime!(size.div_ceil(GROUP)) {
-                let bits = bits_of(key_low, key_high, first / GROUP + group);
-                #[unroll]
-                for i in 0..comptime!(size.min(GROUP)) {
-                    // Where the element lies within its group.
-                    let at = if comptime!(size < GROUP) {
-                        first % GROUP + i
-                    } else {
-                        comptime!(i).runtime()
-                    };
-                    let half = select(at < 2, bits.low, bits.high);
-                    let draw = (half >> (at as u32 % 2 * 16)) & 0xFFFF;
-                    let e = comptime!(group * GROUP + i);
-                    let value = select(draw < threshold, T::new(0.0), kept.extract(e));
-                    kept.insert(e, value);
-                }
-            }
+            let kept = kept_of::<T, N>(
+                x[row * width + place],
+                key_low,
+                key_high,
+                place * size,
+                threshold,
+                size,
+            );
             if comptime!(adds) {
                 let sum = Vector::<f32, N>::cast_from(y[row * width + place]);
                 let sum = sum + Vector::<f32, N>::cast_from(kept);

@@ -1,5 +1,6 @@
 //! Stacked adapted maps by cuBLASLt: scales, residual, bias and sums are part of the products, and
-//! gradients of the factors are written where the optimizer reads them.
+//! gradients of the factors are written where the optimizer reads them. On tensor cores the low-rank
+//! products are kernels of our own ([`super::low_rank`]), and cuBLASLt's is the dense one alone.
 //!
 //! The reference is [`super::composed`].
 
@@ -11,7 +12,8 @@ use burn_cubecl::tensor::CubeTensor;
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
 use super::cpu::Wants;
-use crate::cube::launch::output;
+use super::low_rank::{LowRank, scale};
+use crate::cube::launch::{contiguous, output};
 use crate::cublaslt::{self, Matrix, Product};
 use crate::dropout::Dropout;
 use crate::dropout::cuda::{add_kept, kept};
@@ -41,11 +43,6 @@ impl Factors {
         let range = part.b(self.inputs);
         Matrix::of_flat(&self.tensor, range, [part.out_features, part.rank])
     }
-}
-
-/// What a part's low-rank values are multiplied with.
-fn scale(part: &PartLayout, dropout: Option<Dropout>) -> f32 {
-    part.scaling * dropout.map_or(1.0, Dropout::scale)
 }
 
 /// `x` less what a part's dropout takes.
@@ -78,6 +75,14 @@ fn parts<'a>(
         .map(move |(i, part)| (part, dropout(i)))
 }
 
+/// What a forward pass gives, and what its backward pass reads.
+pub(super) struct Forward {
+    pub(super) y: CubeTensor,
+    pub(super) low: Option<CubeTensor>,
+    /// In the type that products read.
+    pub(super) factors: Option<CubeTensor>,
+}
+
 /// The contract is [`super::backend::LinearPasses::linear_forward`]'s; `None` where cuBLASLt does not
 /// compute it.
 pub(super) fn forward(
@@ -86,7 +91,7 @@ pub(super) fn forward(
     residual: Option<&CubeTensor>,
     frozen: &Frozen<CubeBackend>,
     spec: &Spec,
-) -> Option<(CubeTensor, Option<CubeTensor>)> {
+) -> Option<Forward> {
     let weight = frozen.weight.clone().into_option()?;
     let x = Matrix::new(x);
     let [n, _] = x.dims();
@@ -100,14 +105,39 @@ pub(super) fn forward(
     } else {
         dtype
     };
+    let bias = frozen.bias.clone().into_option();
+    let bias = bias.map(|bias| cast(bias, y_dtype));
+    let weight = Matrix::new(&weight).transposed();
+    if let (Some(factors), Some(plan)) = (factors, &spec.adapter)
+        && let Some(low_rank) = LowRank::of(x.tensor(), plan, spec)
+    {
+        let (read, [_, _]) = contiguous(x.tensor().clone());
+        let factors = cast(factors.clone(), dtype);
+        let low = low_rank.lows(&read, &factors);
+        let y = if spec.unread {
+            output(&read, [n, outputs], y_dtype)
+        } else {
+            let residual = residual.map(|residual| contiguous::<2>(residual.clone()).0);
+            let y = low_rank.outputs(&low, &factors, residual.as_ref());
+            let dense = Product {
+                bias,
+                ..Product::new(x, weight, Matrix::new(&y))
+            };
+            dense.added().enqueue()?;
+            y
+        };
+        return Some(Forward {
+            y,
+            low: Some(low),
+            factors: Some(factors),
+        });
+    }
     let y = output(x.tensor(), [n, outputs], y_dtype);
     let sums = Matrix::new(&y);
-    let bias = frozen.bias.clone().into_option();
-    let dense = Product::new(x.clone(), Matrix::new(&weight).transposed(), sums.clone());
     let dense = Product {
         c: residual.map(Matrix::new),
-        bias: bias.map(|bias| cast(bias, y_dtype)),
-        ..dense
+        bias,
+        ..Product::new(x.clone(), weight, sums.clone())
     };
     let adapted = spec.adapter.iter().flat_map(|plan| &plan.layout.parts);
     let n_adapted: usize = adapted.map(|part| part.out_features).sum();
@@ -140,7 +170,11 @@ pub(super) fn forward(
     if !spec.unread && comes_last {
         dense.added().enqueue()?;
     }
-    Some((y, low))
+    Some(Forward {
+        y,
+        low,
+        factors: factors.cloned(),
+    })
 }
 
 /// The contract is [`super::backend::LinearPasses::linear_backward`]'s; `None` where cuBLASLt does not
@@ -158,15 +192,29 @@ pub(super) fn backward(
     }
     let dtype = x.tensor().dtype;
     let dy = Matrix::new(&cast(dy.clone(), dtype));
-    let mut dx = (wants == Wants::InputAndFactors).then(|| output(x.tensor(), [n, inputs], dtype));
+    let wanted = wants == Wants::InputAndFactors;
     let dense = |dx: &CubeTensor| Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx));
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
     else {
+        let dx = wanted.then(|| output(x.tensor(), [n, inputs], dtype));
         if let Some(dx) = &dx {
             dense(dx).enqueue()?;
         }
         return Some((dx, None));
     };
+    if let Some(low_rank) = LowRank::of(x.tensor(), plan, &saved.spec) {
+        let factors = cast(factors.clone(), dtype);
+        let (x, dy) = (x.tensor(), contiguous::<2>(dy.tensor().clone()).0);
+        let d_low = low_rank.d_lows(&dy, &factors);
+        let dx = wanted.then(|| low_rank.inputs(&d_low, &factors));
+        if let Some(dx) = &dx {
+            dense(dx).added().enqueue()?;
+        }
+        let (x, [_, _]) = contiguous(x.clone());
+        let gradients = low_rank.gradients([&x, &d_low], [&dy, low], plan.layout.len());
+        return Some((dx, Some(gradients)));
+    }
+    let mut dx = wanted.then(|| output(x.tensor(), [n, inputs], dtype));
     let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
     let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);
     let factors = Factors::new(factors, plan, dtype);

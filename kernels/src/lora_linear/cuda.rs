@@ -65,17 +65,17 @@ fn forward(
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
     #[cfg(feature = "cuda")]
-    if let Some((y, low)) =
+    if let Some(done) =
         super::cublaslt::forward(&x, factors.as_ref(), residual.as_ref(), &frozen, &spec)
     {
         let saved = Saved {
             x,
-            low,
-            factors,
+            low: done.low,
+            factors: done.factors,
             frozen,
             spec,
         };
-        return (y, saved);
+        return (done.y, saved);
     }
     composed::forward(x, factors, residual, frozen, spec)
 }

@@ -14,6 +14,8 @@ pub(crate) mod cpu_factors;
 mod cublaslt;
 #[cfg(feature = "cube")]
 mod cuda;
+#[cfg(any(feature = "cuda", feature = "cuda-source"))]
+pub(crate) mod low_rank;
 mod magnitudes;
 pub mod reference;
 

@@ -4,7 +4,7 @@
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 #[cfg(not(feature = "cuda"))]
 use burn::tensor::DeviceKind;
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
@@ -129,6 +129,11 @@ pub(crate) fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
 
 /// Compares in the Euclidean norm: both sides sum f32 in different orders.
 pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
+    assert_near_in(name, DType::F32, ours, expected);
+}
+
+/// The same of what was computed in `dtype`.
+pub(crate) fn assert_near_in(name: &str, dtype: DType, ours: &[f32], expected: &[f32]) {
     assert_eq!(ours.len(), expected.len(), "{name}");
     let off: f64 = ours
         .iter()
@@ -140,7 +145,7 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     let scale = norm.max(1e-2);
     let difference = (off / scale).sqrt();
     assert!(
-        difference < Quantity::Operation.bound(),
+        difference < Quantity::Operation.bound_in(dtype),
         "{name}: relative difference {difference}"
     );
 }

@@ -19,6 +19,8 @@ use tooltune_kernels::{
 };
 
 use crate::bounds::Quantity;
+#[cfg(feature = "cuda")]
+use crate::support::assert_near_in;
 use crate::support::{Numbers, assert_near, device, leaf, values};
 
 fn devices() -> [Device; 2] {
@@ -103,6 +105,108 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
         for (name, (ours, expected)) in names.iter().zip(ours.iter().zip(&expected)) {
             let name = format!("{n} rows, {transform}, dropped {dropped}, {name}");
             assert_near(&name, ours, expected);
+        }
+    }
+}
+
+/// On tensor cores the low-rank products are one launch for all adapters of a stack; ranks that fill no
+/// fragment, maps without an adapter, and sizes that end within a tile.
+#[cfg(feature = "cuda")]
+#[test]
+fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
+    let mut numbers = Numbers::new(22);
+    let dropout = |state: u64| {
+        Some(Dropout {
+            state: 7 + (state << 40),
+            threshold: 20_000,
+        })
+    };
+    for (n, inputs, outputs, ranks, dropped, added, transform) in [
+        (1, 8, vec![8], vec![8], false, false, "plain"),
+        (
+            150,
+            136,
+            vec![72, 16, 40],
+            vec![8, 0, 24],
+            true,
+            false,
+            "normed",
+        ),
+        (70, 200, vec![136, 64], vec![16, 16], true, false, "plain"),
+        (130, 64, vec![144], vec![40], true, true, "gated"),
+        (
+            65,
+            264,
+            vec![48, 48, 32],
+            vec![64, 64, 64],
+            false,
+            true,
+            "plain",
+        ),
+        (9, 24, vec![16, 12], vec![4, 8], true, false, "plain"),
+    ] {
+        let total: usize = outputs.iter().sum();
+        let width = if transform == "gated" {
+            2 * inputs
+        } else {
+            inputs
+        };
+        let part = |&rank: &usize| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
+        let parts: Vec<_> = ranks.iter().map(part).collect();
+        let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &parts));
+        let [x, weight] = [[n, width], [total, inputs]].map(|shape| numbers.tensor(shape));
+        let [residual, dy] = [0; 2].map(|_| numbers.tensor([n, total]));
+        let norm = numbers.tensor([inputs]);
+        let factors = numbers.tensor([layout.len()]);
+        let [ours, expected] = devices().map(|device| {
+            // A norm reads the residual stream, which is f32.
+            let given = match transform {
+                "normed" => DType::F32,
+                _ => DType::BF16,
+            };
+            let x = leaf(&placed(&x, &device).cast(given));
+            let residual = leaf(&placed(&residual, &device));
+            let factors = leaf(&placed(&factors, &device));
+            let values_of_weight = values(weight.clone());
+            let shape = [total, inputs];
+            let linear = StackedLinear {
+                weight: FrozenWeight::new(values_of_weight, shape, ComputeDtype::Bf16, &device),
+                bias: None,
+                out_features: outputs.clone().into(),
+                adapter: Some(StackedAdapter::new(factors.clone(), layout.clone())),
+            };
+            let extras = LinearExtras {
+                transform: match transform {
+                    "normed" => InputTransform::Normed {
+                        weight: Box::new(placed(&norm, &device)),
+                        eps: 1e-5,
+                    },
+                    "gated" => InputTransform::Gated,
+                    _ => InputTransform::Plain,
+                },
+                residual: added.then(|| residual.clone()),
+                dropout: if dropped {
+                    (0..outputs.len() as u64).map(dropout).collect()
+                } else {
+                    Vec::new()
+                },
+                unread: false,
+            };
+            let y = lora_linear(x.clone(), &linear, extras);
+            let dy = placed(&dy, &device).cast(y.dtype());
+            let found = backward_with_gradient(y.clone(), dy);
+            [
+                values(y.inner()),
+                values(x.grad(&found).unwrap()),
+                values(factors.grad(&found).unwrap()),
+            ]
+        });
+        for (name, (ours, expected)) in ["y", "dx", "factors"]
+            .iter()
+            .zip(ours.iter().zip(&expected))
+        {
+            let name = format!("{n} rows, {transform}, dropped {dropped}, {name}");
+            assert_near_in(&name, DType::BF16, ours, expected);
         }
     }
 }

@@ -1,0 +1,343 @@
+//! Low-rank values of all adapters of a stack: of what they read, which is loaded once for all of them,
+//! and of the gradients of their outputs.
+
+use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
+use cubecl::prelude::*;
+
+use super::tiles::{
+    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, UNITS,
+    VECTOR, chosen, fragment, no_sums, pitch, store,
+};
+use crate::dropout::cuda::{kept_of, row_key};
+
+/// Rows of a cube, of which four units each have one.
+pub(super) const ROWS: usize = 64;
+
+/// Units that share a row.
+const SHARING: usize = UNITS / ROWS;
+
+/// How the factors lie that are multiplied with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Side {
+    /// A, `[r, in]`: all adapters read the same columns.
+    Inputs,
+    /// B, `[out, r]`: each adapter reads its own columns; it has cubes of its own.
+    Outputs,
+}
+
+impl Side {
+    /// Adapters of a cube.
+    const fn lanes(self, form: Form) -> usize {
+        match self {
+            Self::Inputs => form.parts,
+            Self::Outputs => 1,
+        }
+    }
+
+    /// Copies of a tile that is read.
+    fn copies(self, form: Form) -> usize {
+        match self {
+            Self::Inputs => form.copies(),
+            Self::Outputs => 1,
+        }
+    }
+
+    /// Vectors from row to row of a tile of factors.
+    const fn pitch(self, form: Form) -> usize {
+        match self {
+            Self::Inputs => pitch(form.columns),
+            Self::Outputs => pitch(form.fragments * FRAGMENT),
+        }
+    }
+
+    /// Vectors of the factors of a tile.
+    fn factors(self, form: Form) -> usize {
+        match self {
+            Self::Inputs => form.parts * form.ranks() * self.pitch(form),
+            Self::Outputs => form.columns * self.pitch(form),
+        }
+    }
+
+    /// Vectors of them that a unit loads for an adapter.
+    fn own(self, form: Form) -> usize {
+        (form.ranks() * form.columns / VECTOR).div_ceil(UNITS)
+    }
+}
+
+/// Bytes of shared memory, of elements of two bytes.
+pub(super) fn shared_bytes(form: Form, side: Side) -> usize {
+    let tiles = side.copies(form) * ROWS * pitch(form.columns) + side.factors(form);
+    16 * tiles + 4 * 8 * FRAGMENT_NUMBERS
+}
+
+/// A vector of the factors of an adapter: of the tile of columns that begins with vector `tile`, the
+/// `i`-th; zeros where there is none.
+#[cube]
+fn factor_vector<T: Float, N: Size>(
+    factors: &[Vector<T, N>],
+    part: &Part,
+    tile: usize,
+    i: usize,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) -> Vector<T, N> {
+    let mut value = Vector::<T, N>::cast_from(0.0f32);
+    if comptime!(side == Side::Inputs) {
+        let row = i / comptime!(form.columns / VECTOR);
+        let column = tile + i % comptime!(form.columns / VECTOR);
+        if row < part.rank as usize * VECTOR && column < part.width as usize {
+            value = factors[part.factor as usize + row * part.width as usize + column];
+        }
+    } else {
+        let row = tile * VECTOR + i / comptime!(form.rank_vectors());
+        let column = i % comptime!(form.rank_vectors());
+        if row < part.width as usize * VECTOR && column < part.rank as usize {
+            value = factors[part.factor as usize + row * part.rank as usize + column];
+        }
+    }
+    value
+}
+
+/// `lows`, `[n, parts * ranks]`: of each adapter `scale * (what it sees of x) * its factor`.
+///
+/// A cube has 64 rows and walks over tiles of columns. A warp has 16 rows, and every second fragment
+/// of a tile in depth; the two that share rows are summed at the end. What a tile needs is read while the
+/// one before it is multiplied.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn low_values<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    factors: &[Vector<T, N>],
+    lows: &mut [Vector<T, N>],
+    parts: Sequence<Part>,
+    rows: u32,
+    // Vectors from row to row of `x`.
+    x_pitch: u32,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+    #[define(T)] _dtype: ElemType,
+) {
+    if comptime!(side == Side::Inputs) {
+        let first = 0usize.runtime();
+        walk::<T, N>(x, factors, lows, &parts, first, rows, x_pitch, form, side);
+    } else {
+        let mut own = Sequence::<Part>::new();
+        own.push(chosen(&parts, CUBE_POS_Y, form.parts));
+        let first = CUBE_POS_Y as usize;
+        walk::<T, N>(x, factors, lows, &own, first, rows, x_pitch, form, side);
+    }
+}
+
+/// The low-rank values of `parts`, of which `first_lane` is the first.
+#[cube]
+fn walk<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    factors: &[Vector<T, N>],
+    lows: &mut [Vector<T, N>],
+    parts: &Sequence<Part>,
+    first_lane: usize,
+    rows: u32,
+    x_pitch: u32,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) {
+    let lanes = comptime!(side.lanes(form));
+    let copies = comptime!(side.copies(form));
+    let columns = comptime!(form.columns / VECTOR);
+    let tile_pitch = comptime!(pitch(form.columns));
+    let copy_size = comptime!(ROWS * pitch(form.columns));
+    let factor_pitch = comptime!(side.pitch(form));
+    let own = comptime!(form.columns / VECTOR / SHARING);
+    let own_factors = comptime!(side.own(form));
+    let unit = UNIT_POS as usize;
+    let row = unit / SHARING;
+    let place = unit % SHARING;
+    let token = CUBE_POS_X as usize * ROWS + row;
+    let rows = rows as usize;
+
+    let mut tile =
+        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(copies * copy_size), ALIGNMENT);
+    let mut factor_tile =
+        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(side.factors(form)), ALIGNMENT);
+    let mut scratch =
+        Shared::<[f32]>::new_aligned_slice(comptime!(8 * FRAGMENT_NUMBERS), ALIGNMENT);
+
+    let width = parts.index(0).width as usize;
+    let from = token * x_pitch as usize + parts.index(0).first as usize;
+
+    let mut ahead = Array::<Vector<T, N>>::new(own);
+    let mut factors_ahead = Array::<Vector<T, N>>::new(comptime!(lanes * own_factors));
+    let sums = no_sums(comptime!(lanes * form.fragments));
+    let mut first = 0usize.runtime();
+    // One turn more than there are tiles: the first one only reads.
+    let mut is_read = false.runtime();
+    while first < width || is_read {
+        if is_read {
+            // Nobody multiplies the tile before it any more.
+            sync_cube();
+            let begun = first - columns;
+            #[unroll]
+            for copy in 0..copies {
+                let reader = comptime!(form.reader_of(copy));
+                #[unroll]
+                for v in 0..own {
+                    let column = place + comptime!(v * SHARING);
+                    let mut value = ahead[v];
+                    if comptime!(side == Side::Inputs && form.is_masked(reader)) {
+                        let part = parts.index(reader);
+                        let key = row_key(token, part.state_low, part.state_high);
+                        let element = (begun + column) * VECTOR;
+                        value = kept_of::<T, N>(
+                            value,
+                            key.low,
+                            key.high,
+                            element,
+                            part.threshold,
+                            VECTOR,
+                        );
+                    }
+                    tile[comptime!(copy * copy_size) + row * tile_pitch + column] = value;
+                }
+            }
+            #[unroll]
+            for lane in 0..lanes {
+                #[unroll]
+                for v in 0..own_factors {
+                    let i = unit + comptime!(v * UNITS);
+                    if i < comptime!(form.ranks() * form.columns / VECTOR) {
+                        let row_vectors = comptime!(match side {
+                            Side::Inputs => form.columns / VECTOR,
+                            Side::Outputs => form.rank_vectors(),
+                        });
+                        let row = i / row_vectors + comptime!(lane * form.ranks());
+                        factor_tile[row * factor_pitch + i % row_vectors] =
+                            factors_ahead[comptime!(lane * own_factors + v)];
+                    }
+                }
+            }
+            sync_cube();
+        }
+        if first < width {
+            #[unroll]
+            for v in 0..own {
+                let column = first + place + comptime!(v * SHARING);
+                let mut value = Vector::<T, N>::cast_from(0.0f32);
+                if token < rows && column < width {
+                    value = x[from + comptime!(v * SHARING) + first + place];
+                }
+                ahead[v] = value;
+            }
+            #[unroll]
+            for lane in 0..lanes {
+                #[unroll]
+                for v in 0..own_factors {
+                    factors_ahead[comptime!(lane * own_factors + v)] = factor_vector::<T, N>(
+                        factors,
+                        parts.index(lane),
+                        first,
+                        unit + comptime!(v * UNITS),
+                        form,
+                        side,
+                    );
+                }
+            }
+        }
+        if is_read {
+            add_tile::<T, N>(&tile, &factor_tile, &sums, form, side);
+        }
+        is_read = first < width;
+        first += columns;
+    }
+
+    #[unroll]
+    for i in 0..comptime!(lanes * form.fragments) {
+        let scale = parts.index(comptime!(i / form.fragments)).scale;
+        sync_cube();
+        let warp = unit / 32;
+        store(
+            &mut scratch,
+            warp * FRAGMENT_NUMBERS,
+            sums.index(i),
+            FRAGMENT_PITCH,
+            comptime!(8 * FRAGMENT_NUMBERS),
+        );
+        sync_cube();
+        let row = unit / FRAGMENT_VECTORS;
+        let token = CUBE_POS_X as usize * ROWS + row;
+        if row < ROWS && token < rows {
+            let half = unit % FRAGMENT_VECTORS;
+            let at = row / FRAGMENT * comptime!(2 * FRAGMENT_NUMBERS)
+                + row % FRAGMENT * FRAGMENT_PITCH
+                + half * VECTOR;
+            let mut value = Vector::<f32, N>::new(0.0f32);
+            #[unroll]
+            for e in 0..VECTOR {
+                let sum = scratch[at + e] + scratch[at + comptime!(FRAGMENT_NUMBERS + e)];
+                value.insert(e, sum * scale);
+            }
+            let to = token * comptime!(form.low_vectors())
+                + first_lane * comptime!(form.rank_vectors())
+                + comptime!(i * FRAGMENT_VECTORS)
+                + half;
+            lows[to] = Vector::<T, N>::cast_from(value);
+        }
+    }
+}
+
+/// Adds the products of a tile to the warp's sums.
+#[cube]
+fn add_tile<T: Float, N: Size>(
+    tile: &Shared<[Vector<T, N>]>,
+    factors: &Shared<[Vector<T, N>]>,
+    sums: &Sequence<Matrix<f32>>,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) {
+    let warp = UNIT_POS as usize / 32;
+    let tile_pitch = comptime!(pitch(form.columns));
+    let copy_size = comptime!(ROWS * pitch(form.columns));
+    let tile_size = comptime!(side.copies(form) * copy_size);
+    let factor_pitch = comptime!(side.pitch(form));
+    let factor_size = comptime!(side.factors(form));
+    let row = warp / 2 * FRAGMENT;
+    #[unroll]
+    for step in 0..comptime!(form.columns / FRAGMENT / 2) {
+        let depth = warp % 2 + comptime!(2 * step);
+        #[unroll]
+        for lane in 0..comptime!(side.lanes(form)) {
+            let copy = comptime!(match side {
+                Side::Inputs => form.copy_of(lane),
+                Side::Outputs => 0,
+            });
+            let left = fragment::<T, N>(
+                tile,
+                comptime!(copy * copy_size) + row * tile_pitch + depth * FRAGMENT_VECTORS,
+                MatrixIdent::A,
+                MatrixLayout::RowMajor,
+                tile_pitch,
+                tile_size,
+            );
+            #[unroll]
+            for i in 0..comptime!(form.fragments) {
+                let (start, layout) = if comptime!(side == Side::Inputs) {
+                    let row = comptime!((lane * form.fragments + i) * FRAGMENT);
+                    let start = comptime!(row * factor_pitch) + depth * FRAGMENT_VECTORS;
+                    (start, MatrixLayout::ColMajor)
+                } else {
+                    let start = depth * comptime!(FRAGMENT * factor_pitch)
+                        + comptime!(i * FRAGMENT_VECTORS);
+                    (start, MatrixLayout::RowMajor)
+                };
+                let right = fragment::<T, N>(
+                    factors,
+                    start,
+                    MatrixIdent::B,
+                    layout,
+                    factor_pitch,
+                    factor_size,
+                );
+                let sum = sums.index(comptime!(lane * form.fragments + i));
+                cmma::execute(&left, &right, sum, sum);
+            }
+        }
+    }
+}
