@@ -48,12 +48,18 @@ def rms_norm(checks, kind):
     y, dx = torch.empty(n, d, dtype=dtype), torch.empty(n, d)
     scalars = {"u32": [n, d // 4], "f32": [1e-5]}
     checks.kernel(f"normalize_t_{kind}_n_4")((n, 1), [x, weight, y], **scalars)
-    checks.kernel(f"normalize_dx_t_{kind}_n_4")((n, 1), [x, weight, dy, dx], **scalars)
+    again, added = torch.zeros_like(y), torch.randn(n, d)
+    buffers = [x, weight, dy, added, dx, again]
+    checks.kernel(f"normalize_dx_t_{kind}_n_4")((n, 1), buffers, **scalars)
+    assert not again.any(), "a norm that nobody wants"
     leaf = x.double().requires_grad_()
     expected = leaf * (leaf.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
     expected.backward(dy.double())
     checks.near(f"rms_norm {kind}", y, expected.detach())
     checks.near(f"rms_norm {kind}, gradient", dx, leaf.grad)
+    checks.kernel(f"normalize_dx_t_{kind}_n_4 with norm and sum")((n, 1), buffers, **scalars)
+    checks.near(f"rms_norm {kind}, gradient and sum", dx, leaf.grad + added.double())
+    assert torch.equal(again, y), "the norm again"
 
 
 def embedding(checks, kind):
@@ -84,8 +90,11 @@ def swiglu(checks, kind, vector):
     y, d_gate_up = torch.empty_like(dy), torch.empty_like(gate_up)
     grid, scalars = vectors(n * f // vector), {"u32": [n, f // vector]}
     checks.kernel(f"gate_t_{kind}_n_{vector}")(grid, [gate_up, y], **scalars)
-    kernel = checks.kernel(f"gate_gradient_t_{kind}_n_{vector}")
-    kernel(grid, [gate_up, dy, d_gate_up], **scalars)
+    again = torch.zeros_like(y)
+    for form, expected in [("", torch.zeros_like(y)), (" with gated", y)]:
+        kernel = checks.kernel(f"gate_gradient_t_{kind}_n_{vector}{form}")
+        kernel(grid, [gate_up, dy, d_gate_up, again], **scalars)
+        assert torch.equal(again, expected), f"what is gated{form}"
     leaf = gate_up.double().requires_grad_()
     gate, up = leaf.chunk(2, dim=1)
     expected = torch.nn.functional.silu(gate) * up
@@ -102,13 +111,8 @@ def mix(x):
     return x ^ (x >> 31)
 
 
-def dropout(checks, kind):
-    dtype, [n, width] = TYPES[kind], [9, 133]
-    state, threshold = 0xFEDCBA9876543210, 20000
-    x, y = torch.randn(n, width).to(dtype), torch.empty(n, width, dtype=dtype)
-    kernel = checks.kernel(f"drop_elements_t_{kind}")
-    scalars = {"u32": [n, width, state & 0xFFFFFFFF, state >> 32, threshold]}
-    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
+def kept_of(state, threshold, n, width):
+    """1 where dropout keeps an element, and 0 elsewhere."""
     kept = torch.empty(n, width, dtype=torch.double)
     for row in range(n):
         row_state = mix(state ^ mix(row))
@@ -116,12 +120,93 @@ def dropout(checks, kind):
             word = mix((row_state + column // 4) & ((1 << 64) - 1))
             draw = word >> (16 * (column % 4)) & 0xFFFF
             kept[row, column] = 0 if draw < threshold else 1
+    return kept
+
+
+def dropout(checks, kind):
+    dtype, [n, width] = TYPES[kind], [9, 133]
+    state, threshold = 0xFEDCBA9876543210, 20000
+    x, y = torch.randn(n, width).to(dtype), torch.empty(n, width, dtype=dtype)
+    kernel = checks.kernel(f"drop_elements_t_{kind}")
+    scalars = {"u32": [n, width, state & 0xFFFFFFFF, state >> 32, threshold]}
+    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
+    kept = kept_of(state, threshold, n, width)
     checks.near(f"dropout {kind}", y, x.double() * kept)
     before = torch.randn(n, width).to(dtype)
     y = before.clone()
     kernel = checks.kernel(f"drop_elements_t_{kind} added")
     kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
     checks.near(f"dropout {kind}, added", y, before.double() + x.double() * kept)
+
+
+def low_rank(checks, form, n_parts, fragments, dropped):
+    """The low-rank products of a stack: rows, inputs and outputs that fill no tile, and ranks that fill no fragment."""
+    n, inputs, outputs = 150, 200, [136, 72, 64][:n_parts]
+    ranks, low = [8, 16 * fragments, 16 * fragments - 8][-n_parts:], 16 * fragments
+    states = [0xFEDCBA9876543210 + (i << 40) for i in range(n_parts)]
+    threshold, scales = (20000 if dropped else 0), [1.5, 0.5, 2.0][:n_parts]
+    x, dy = torch.randn(n, inputs).bfloat16(), torch.randn(n, sum(outputs)).bfloat16()
+    matrices = [(torch.randn(r, inputs).bfloat16(), torch.randn(o, r).bfloat16()) for r, o in zip(ranks, outputs)]
+    factors = torch.cat([m.flatten() for pair in matrices for m in pair])
+    seen = [x.double() * kept_of(s, threshold, n, inputs) if dropped else x.double() for s in states]
+    firsts, places, at = [sum(outputs[:i]) for i in range(n_parts)], [], 0
+    for a, b in matrices:
+        places.append((at, at + a.numel()))
+        at += a.numel() + b.numel()
+
+    def parts(of_inputs):
+        """Scalars of each adapter, in vectors of eight."""
+        numbers = []
+        for i in range(n_parts):
+            columns = (0, inputs) if of_inputs else (firsts[i], outputs[i])
+            place = places[i][0 if of_inputs else 1]
+            drawn = [states[i] & 0xFFFFFFFF, states[i] >> 32, threshold] if of_inputs else [0, 0, 0]
+            numbers += [columns[0] // 8, columns[1] // 8, place // 8, ranks[i] // 8, *drawn]
+        return numbers
+
+    def filled(values):
+        """Low-rank values as kernels hold them."""
+        held = torch.zeros(n, n_parts * low)
+        for i, value in enumerate(values):
+            held[:, i * low : i * low + ranks[i]] = value
+        return held.bfloat16()
+
+    rows, row_cubes, name = [n], math.ceil(n / 64), f"low-rank {form}"
+    lows = filled([(s @ a.double().T) * scale for s, (a, _), scale in zip(seen, matrices, scales)])
+    split = [dy[:, f : f + o].double() for f, o in zip(firsts, outputs)]
+    d_lows = filled([(d @ b.double()) * scale for d, (_, b), scale in zip(split, matrices, scales)])
+    found = torch.full_like(lows, 7)
+    kernel = checks.kernel(f"low_values_t_bf16_n_8 {form} Inputs")
+    kernel((row_cubes, 1), [x, factors, found], u32=[*parts(True), *rows, inputs // 8], f32=scales)
+    checks.near(f"{name} values", found, lows)
+    kernel = checks.kernel(f"low_values_t_bf16_n_8 {form} Outputs")
+    kernel((row_cubes, n_parts), [dy, factors, found], u32=[*parts(False), *rows, sum(outputs) // 8], f32=scales)
+    checks.near(f"{name} values of gradients", found, d_lows)
+
+    def own(values, i):
+        return values[:, i * low : i * low + ranks[i]].double()
+
+    added = torch.cat([own(lows, i) @ matrices[i][1].double().T for i in range(n_parts)], 1)
+    scalars = {"u32": [*parts(False), *rows, sum(outputs) // 8], "f32": [1.0] * n_parts}
+    grid, residual = (row_cubes, math.ceil(max(outputs) / 128), n_parts), torch.randn(n, sum(outputs))
+    y = torch.full_like(dy, 7)
+    checks.kernel(f"shares_t_bf16_o_bf16_n_8_m_8_w_4 {form} Outputs")(grid, [lows, factors, y, y], **scalars)
+    checks.near(f"{name} outputs", y, added)
+    y = torch.full_like(residual, 7)
+    checks.kernel(f"shares_t_bf16_o_f32_n_8_m_4_w_4 {form} OutputsAdded")(grid, [lows, factors, residual, y], **scalars)
+    checks.near(f"{name} outputs and residual", y, added + residual.double())
+    gradient = sum((own(d_lows, i) @ matrices[i][0].double()) * (kept_of(states[i], threshold, n, inputs) if dropped else 1) for i in range(n_parts))
+    dx = torch.full_like(x, 7)
+    kernel = checks.kernel(f"shares_t_bf16_o_bf16_n_8_m_8_w_4 {form} Inputs")
+    kernel((row_cubes, math.ceil(inputs / 128)), [d_lows, factors, dx, dx], u32=[*parts(True), *rows, inputs // 8], f32=[1.0] * n_parts)
+    checks.near(f"{name} gradient of what is read", dx, gradient)
+
+    expected = torch.cat([g.flatten() for i in range(n_parts) for g in (own(d_lows, i).T @ seen[i], split[i].T @ own(lows, i))])
+    found, cubes = torch.full((len(factors),), 7.0), math.ceil(inputs / 64)
+    grid = (cubes + sum(math.ceil(o / 64) for o in outputs), 1)
+    scalars = {"u32": [*parts(True), *parts(False), *rows, inputs // 8, sum(outputs) // 8, cubes], "f32": [1.0] * (2 * n_parts)}
+    checks.kernel(f"factor_gradients_t_bf16_n_8 {form}")(grid, [x, d_lows, dy, lows, found], **scalars)
+    checks.near(f"{name} gradients of factors", found, expected, TOLERANCES[torch.float32])
 
 
 def losses(checks, kind, vector):
@@ -251,6 +336,9 @@ def main():
         for c, causal in [(64, True), (128, True), (64, False)]:
             attention(checks, (f"_t_{kind}_n_4", c, causal), TYPES[kind], [4, 2])
     adamw(checks)
+    low_rank(checks, "dropout", 3, 1, True)
+    low_rank(checks, "wide dropout", 3, 4, True)
+    low_rank(checks, "plain", 2, 1, False)
     for c, causal in [(64, True), (128, True), (64, False)]:
         for walked in [64, 32]:
             form = ("_on_cores_t_bf16_n_8", c, causal, f", {walked} rows")

@@ -61,7 +61,7 @@ class Kernel:
         arguments = [packed if is_scalars else next(left) for is_scalars in self.has_scalars]
         arguments = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         threads = (ctypes.c_uint * 3)(self.threads, 1, 1)
-        launch = Launch((ctypes.c_uint * 3)(*grid, 1), threads, self.shared_bytes, descending)
+        launch = Launch((ctypes.c_uint * 3)(*(*grid, 1)[:3]), threads, self.shared_bytes, descending)
         converged = self.library.run(arguments, ctypes.byref(launch))
         assert converged, f"{self.name}: some threads of a block end while others wait"
 

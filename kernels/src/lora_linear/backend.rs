@@ -14,6 +14,7 @@ use burn::backend::{Backend, DType, ExtensionType, Flex, TensorMetadata, backend
 use super::adapter::{AdapterPlan, PackedIn};
 use super::cpu::{self, Forward, OutputGradient, Values, Wants};
 use super::cpu_factors::Factors;
+use super::shared_gradient::SharedGradient;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::dropout::Dropout;
 use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
@@ -55,6 +56,8 @@ pub(crate) struct Spec {
     pub(crate) transform: TransformSpec,
     /// Nobody reads the output: it stays uncomputed.
     pub(crate) unread: bool,
+    /// As [`super::LinearExtras`] says.
+    pub(crate) shared_gradient: Option<SharedGradient>,
 }
 
 impl Spec {
@@ -157,12 +160,46 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         Self::linear_forward(x, factors, residual, frozen, spec).0
     }
 
-    /// Gradients of the input, if wanted, and of the factors, if there are some.
+    /// Gradients of what was read, if wanted, and of the factors, if there are some; `saved` holds what
+    /// was read.
     fn linear_backward(
         saved: Saved<Self>,
         dy: FloatTensor<Self>,
         wants: Wants,
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>);
+
+    /// The same of the input as it was given, which `saved` holds, with `added`, which is another share
+    /// of its gradient.
+    fn given_backward(
+        saved: Saved<Self>,
+        dy: FloatTensor<Self>,
+        added: Option<FloatTensor<Self>>,
+        wants: Wants,
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        piecewise_backward::<Self>(saved, dy, added, wants)
+    }
+}
+
+/// [`LinearPasses::given_backward`] by the other pieces of a backend.
+pub(super) fn piecewise_backward<B: LinearPasses>(
+    mut saved: Saved<B>,
+    dy: FloatTensor<B>,
+    added: Option<FloatTensor<B>>,
+    wants: Wants,
+) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    let transform = saved.spec.transform;
+    let norm = saved.frozen.norm.clone().into_option();
+    let given = saved.x.clone();
+    saved.x = B::read(saved.x, norm.clone(), transform);
+    let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
+    let dx = d_read.map(|d_read| {
+        let dx = B::read_gradient(given, norm, transform, d_read);
+        match added {
+            Some(added) => B::float_add(dx, added),
+            None => dx,
+        }
+    });
+    (dx, d_factors)
 }
 
 /// Parents: x, factors, residual; those that are missing repeat x.
@@ -190,12 +227,19 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         );
         let dy = gradients.consume::<B>(&ops.node);
         let State {
-            mut saved,
+            saved,
             has_residual,
         } = ops.state;
         let [x, factors, residual] = ops.parents;
+        let shared = saved.spec.shared_gradient.clone();
         if let Some(residual) = residual.filter(|_| has_residual) {
-            gradients.register::<B>(residual.id, dy.clone());
+            let share = match &shared {
+                Some(shared) => shared.leave(dy.clone()),
+                None => Some(dy.clone()),
+            };
+            if let Some(share) = share {
+                gradients.register::<B>(residual.id, share);
+            }
         }
         let factors = factors.filter(|_| saved.factors.is_some());
         let wants = if x.is_some() {
@@ -206,13 +250,11 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         if x.is_none() && factors.is_none() {
             return;
         }
-        let transform = saved.spec.transform;
-        let norm = saved.frozen.norm.clone().into_option();
-        let given = saved.x.clone();
-        saved.x = B::read(saved.x, norm.clone(), transform);
-        let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
-        if let (Some(x), Some(d_read)) = (x, d_read) {
-            let dx = B::read_gradient(given, norm, transform, d_read);
+        let added = shared
+            .filter(|_| !has_residual)
+            .and_then(|shared| shared.take());
+        let (dx, d_factors) = B::given_backward(saved, dy, added, wants);
+        if let (Some(x), Some(dx)) = (x, dx) {
             gradients.register::<B>(x.id, dx);
         }
         if let (Some(factors), Some(d_factors)) = (factors, d_factors) {
@@ -240,6 +282,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             .compute_bound()
             .stateful();
         let has_residual = residual.is_some();
+        let takes = spec.shared_gradient.clone().filter(|_| !has_residual);
         let inner =
             |tensor: Maybe<Self>| Maybe::of(tensor.into_option().map(|t| t.into_primitive()));
         let frozen = Frozen {
@@ -258,13 +301,16 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         );
         saved.x = given;
         match prepared {
-            OpsKind::Tracked(prep) => prep.finish(
-                State {
+            OpsKind::Tracked(prep) => {
+                if let Some(shared) = takes {
+                    shared.claim();
+                }
+                let state = State {
                     saved,
                     has_residual,
-                },
-                y,
-            ),
+                };
+                prep.finish(state, y)
+            }
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }

@@ -257,6 +257,7 @@ mod tests {
                 adapter: Some(adapter.plan()),
                 transform: TransformSpec::Plain,
                 unread: false,
+                shared_gradient: None,
                 dropout: if dropped {
                     vec![Some(dropout(1)), None, Some(dropout(2))]
                 } else {

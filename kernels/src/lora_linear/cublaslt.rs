@@ -1,19 +1,18 @@
 //! Stacked adapted maps by cuBLASLt: scales, residual, bias and sums are part of the products, and
-//! gradients of the factors are written where the optimizer reads them. On tensor cores the low-rank
-//! products are kernels of our own ([`super::low_rank`]), and cuBLASLt's is the dense one alone.
+//! gradients of the factors are written where the optimizer reads them. For f32, and for ranks and sizes
+//! that [`super::low_rank`] does not serve.
 //!
 //! The reference is [`super::composed`].
 
-use burn::backend::ops::FloatTensorOps;
-use burn::backend::{DType, FloatDType};
+use burn::backend::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
 use super::cpu::Wants;
-use super::low_rank::{LowRank, scale};
-use crate::cube::launch::{contiguous, output};
+use super::cuda::{cast, scale};
+use crate::cube::launch::output;
 use crate::cublaslt::{self, Matrix, Product};
 use crate::dropout::Dropout;
 use crate::dropout::cuda::{add_kept, kept};
@@ -53,14 +52,6 @@ fn seen(x: &Matrix, dropout: Option<Dropout>) -> Matrix {
     )
 }
 
-fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
-    if x.dtype == dtype {
-        x
-    } else {
-        CubeBackend::float_cast(x, FloatDType::from(dtype))
-    }
-}
-
 /// The parts of a plan with their dropout.
 fn parts<'a>(
     plan: &'a AdapterPlan,
@@ -75,14 +66,6 @@ fn parts<'a>(
         .map(move |(i, part)| (part, dropout(i)))
 }
 
-/// What a forward pass gives, and what its backward pass reads.
-pub(super) struct Forward {
-    pub(super) y: CubeTensor,
-    pub(super) low: Option<CubeTensor>,
-    /// In the type that products read.
-    pub(super) factors: Option<CubeTensor>,
-}
-
 /// The contract is [`super::backend::LinearPasses::linear_forward`]'s; `None` where cuBLASLt does not
 /// compute it.
 pub(super) fn forward(
@@ -91,7 +74,7 @@ pub(super) fn forward(
     residual: Option<&CubeTensor>,
     frozen: &Frozen<CubeBackend>,
     spec: &Spec,
-) -> Option<Forward> {
+) -> Option<(CubeTensor, Option<CubeTensor>)> {
     let weight = frozen.weight.clone().into_option()?;
     let x = Matrix::new(x);
     let [n, _] = x.dims();
@@ -108,30 +91,6 @@ pub(super) fn forward(
     let bias = frozen.bias.clone().into_option();
     let bias = bias.map(|bias| cast(bias, y_dtype));
     let weight = Matrix::new(&weight).transposed();
-    if let (Some(factors), Some(plan)) = (factors, &spec.adapter)
-        && let Some(low_rank) = LowRank::of(x.tensor(), plan, spec)
-    {
-        let (read, [_, _]) = contiguous(x.tensor().clone());
-        let factors = cast(factors.clone(), dtype);
-        let low = low_rank.lows(&read, &factors);
-        let y = if spec.unread {
-            output(&read, [n, outputs], y_dtype)
-        } else {
-            let residual = residual.map(|residual| contiguous::<2>(residual.clone()).0);
-            let y = low_rank.outputs(&low, &factors, residual.as_ref());
-            let dense = Product {
-                bias,
-                ..Product::new(x, weight, Matrix::new(&y))
-            };
-            dense.added().enqueue()?;
-            y
-        };
-        return Some(Forward {
-            y,
-            low: Some(low),
-            factors: Some(factors),
-        });
-    }
     let y = output(x.tensor(), [n, outputs], y_dtype);
     let sums = Matrix::new(&y);
     let dense = Product {
@@ -170,11 +129,7 @@ pub(super) fn forward(
     if !spec.unread && comes_last {
         dense.added().enqueue()?;
     }
-    Some(Forward {
-        y,
-        low,
-        factors: factors.cloned(),
-    })
+    Some((y, low))
 }
 
 /// The contract is [`super::backend::LinearPasses::linear_backward`]'s; `None` where cuBLASLt does not
@@ -202,18 +157,6 @@ pub(super) fn backward(
         }
         return Some((dx, None));
     };
-    if let Some(low_rank) = LowRank::of(x.tensor(), plan, &saved.spec) {
-        let factors = cast(factors.clone(), dtype);
-        let (x, dy) = (x.tensor(), contiguous::<2>(dy.tensor().clone()).0);
-        let d_low = low_rank.d_lows(&dy, &factors);
-        let dx = wanted.then(|| low_rank.inputs(&d_low, &factors));
-        if let Some(dx) = &dx {
-            dense(dx).added().enqueue()?;
-        }
-        let (x, [_, _]) = contiguous(x.clone());
-        let gradients = low_rank.gradients([&x, &d_low], [&dy, low], plan.layout.len());
-        return Some((dx, Some(gradients)));
-    }
     let mut dx = wanted.then(|| output(x.tensor(), [n, inputs], dtype));
     let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
     let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);

@@ -1,20 +1,26 @@
-//! Stacked adapted maps on a GPU: by cuBLASLt where it is there, else by Burn's matrix products and
-//! our dropout.
+//! Stacked adapted maps on a GPU: on tensor cores with low-rank products of our own, else by cuBLASLt where
+//! it is there, else by Burn's matrix products and our dropout.
 //!
 //! With Fusion, products, casts and sums stay operations of Burn, which may run a bias, a residual
 //! and a cast in one kernel; only our own kernels are sealed.
 
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{DType, FloatDType};
 use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
 
-use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec};
+use super::adapter::PartLayout;
+use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec, piecewise_backward};
 use super::composed;
 use super::cpu::Wants;
+use super::low_rank;
+use crate::dropout::Dropout;
 use crate::maybe::Maybe;
 
 /// Both passes of a backend, in its own operations.
 macro_rules! in_operations_of {
-    ($backend:ty, $forward:path, $backward:path) => {
+    ($backend:ty, $forward:path, $backward:path, $given_backward:path) => {
         impl LinearOps for $backend {
             fn stacked_linear(
                 x: FloatTensor<Self>,
@@ -45,16 +51,26 @@ macro_rules! in_operations_of {
             ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
                 $backward(saved, dy, wants)
             }
+
+            fn given_backward(
+                saved: Saved<Self>,
+                dy: FloatTensor<Self>,
+                added: Option<FloatTensor<Self>>,
+                wants: Wants,
+            ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+                $given_backward(saved, dy, added, wants)
+            }
         }
     };
 }
 
-in_operations_of!(CubeBackend, forward, backward);
+in_operations_of!(CubeBackend, forward, backward, given_backward);
 #[cfg(feature = "fusion")]
 in_operations_of!(
     burn::backend::fusion::Fusion<CubeBackend>,
     composed::forward,
-    composed::backward
+    composed::backward,
+    piecewise_backward
 );
 
 fn forward(
@@ -64,18 +80,27 @@ fn forward(
     frozen: Frozen<CubeBackend>,
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
-    #[cfg(feature = "cuda")]
-    if let Some(done) =
-        super::cublaslt::forward(&x, factors.as_ref(), residual.as_ref(), &frozen, &spec)
-    {
+    let given = (factors.as_ref(), residual.as_ref());
+    if let Some(done) = low_rank::forward(&x, given.0, given.1, &frozen, &spec) {
         let saved = Saved {
             x,
-            low: done.low,
-            factors: done.factors,
+            low: Some(done.low),
+            factors: Some(done.factors),
             frozen,
             spec,
         };
         return (done.y, saved);
+    }
+    #[cfg(feature = "cuda")]
+    if let Some((y, low)) = super::cublaslt::forward(&x, given.0, given.1, &frozen, &spec) {
+        let saved = Saved {
+            x,
+            low,
+            factors,
+            frozen,
+            spec,
+        };
+        return (y, saved);
     }
     composed::forward(x, factors, residual, frozen, spec)
 }
@@ -93,4 +118,32 @@ fn backward(
         return gradients;
     }
     composed::backward(saved, dy, wants)
+}
+
+fn given_backward(
+    saved: Saved<CubeBackend>,
+    dy: FloatTensor<CubeBackend>,
+    added: Option<FloatTensor<CubeBackend>>,
+    wants: Wants,
+) -> (
+    Option<FloatTensor<CubeBackend>>,
+    Option<FloatTensor<CubeBackend>>,
+) {
+    if let Some(gradients) = low_rank::given_backward(&saved, &dy, added.as_ref(), wants) {
+        return gradients;
+    }
+    piecewise_backward(saved, dy, added, wants)
+}
+
+pub(super) fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
+    if x.dtype == dtype {
+        x
+    } else {
+        CubeBackend::float_cast(x, FloatDType::from(dtype))
+    }
+}
+
+/// What a part's low-rank values are multiplied with.
+pub(super) fn scale(part: &PartLayout, dropout: Option<Dropout>) -> f32 {
+    part.scaling * dropout.map_or(1.0, Dropout::scale)
 }

@@ -14,10 +14,11 @@ pub(crate) mod cpu_factors;
 mod cublaslt;
 #[cfg(feature = "cube")]
 mod cuda;
-#[cfg(any(feature = "cuda", feature = "cuda-source"))]
+#[cfg(feature = "cube")]
 pub(crate) mod low_rank;
 mod magnitudes;
 pub mod reference;
+mod shared_gradient;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use burn::tensor::Tensor;
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
 use backend::{Frozen, LinearOps, Spec, TransformSpec};
 pub use magnitudes::Magnitudes;
+pub use shared_gradient::SharedGradient;
 
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
@@ -78,6 +80,9 @@ pub struct LinearExtras {
     pub dropout: Vec<Option<Dropout>>,
     /// The output is only differentiated: its values may be anything.
     pub unread: bool,
+    /// Of a stack that reads a norm of the residual stream, and of the one behind it that adds to the
+    /// same stream: the gradient of the stream is computed in one pass.
+    pub shared_gradient: Option<SharedGradient>,
 }
 
 /// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`, with what is read for `x`.
@@ -131,6 +136,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
         dropout: extras.dropout,
         unread: extras.unread,
+        shared_gradient: extras.shared_gradient,
         transform: match &extras.transform {
             InputTransform::Plain => TransformSpec::Plain,
             InputTransform::Normed { eps, .. } => TransformSpec::Normed {

@@ -47,16 +47,28 @@ fn normalize<T: Float, N: Size>(
     }
 }
 
+/// What a pass over the gradient of a norm does beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Beside {
+    /// Writes the norm, too.
+    norm: bool,
+    /// Adds another share of the gradient.
+    sum: bool,
+}
+
 #[cube(launch, create_dummy_kernel)]
 fn normalize_dx<T: Float, N: Size>(
     x: &[Vector<f32, N>],
     weight: &[Vector<f32, N>],
     dy: &[Vector<T, N>],
+    added: &[Vector<f32, N>],
     dx: &mut [Vector<f32, N>],
+    y: &mut [Vector<T, N>],
     rows: u32,
     // Vectors of a row.
     width: u32,
     eps: f32,
+    #[comptime] beside: Beside,
     #[comptime] units: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -83,7 +95,15 @@ fn normalize_dx<T: Float, N: Size>(
         let mut i = UNIT_POS as usize;
         while i < width {
             let dy = Vector::<f32, N>::cast_from(dy[base + i]);
-            dx[base + i] = scale * dy * weight[i] - along * x[base + i];
+            let value = x[base + i];
+            let mut gradient = scale * dy * weight[i] - along * value;
+            if comptime!(beside.norm) {
+                y[base + i] = Vector::<T, N>::cast_from(value * scale * weight[i]);
+            }
+            if comptime!(beside.sum) {
+                gradient += added[base + i];
+            }
+            dx[base + i] = gradient;
             i += units as usize;
         }
     }
@@ -116,14 +136,24 @@ fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTe
     y
 }
 
-/// Gradient of `x`, f32, through [`rms_norm`].
-fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> CubeTensor {
+/// Gradient of `x`, f32, through [`rms_norm`], with what is `added` to it; and where it is `wanted`, the
+/// norm again, of the type of `dy`.
+pub(crate) fn gradient_and_norm(
+    x: CubeTensor,
+    weight: CubeTensor,
+    eps: f32,
+    dy: CubeTensor,
+    added: Option<CubeTensor>,
+    wanted: bool,
+) -> (CubeTensor, Option<CubeTensor>) {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
     let (dy, [_, _]) = contiguous(dy);
+    let added = added.map(|added| contiguous::<2>(added).0);
     let dx = output(&x, [n, d], DType::F32);
+    let y = wanted.then(|| output(&x, [n, d], dy.dtype));
     if n * d == 0 {
-        return dx;
+        return (dx, y);
     }
     let vector = vector_size(4, &[d]);
     normalize_dx::launch(
@@ -134,14 +164,21 @@ fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> C
         argument(&x),
         argument(&weight),
         argument(&dy),
+        argument(added.as_ref().unwrap_or(&x)),
         argument(&dx),
+        // Nothing is written where no norm is wanted.
+        argument(y.as_ref().unwrap_or(&dy)),
         n as u32,
         (d / vector) as u32,
         eps,
+        Beside {
+            norm: wanted,
+            sum: added.is_some(),
+        },
         UNITS,
         element(&dy),
     );
-    dx
+    (dx, y)
 }
 
 impl RmsNormOps for CubeBackend {
@@ -157,7 +194,7 @@ impl RmsNormGradients for CubeBackend {
         eps: f32,
         dy: CubeTensor,
     ) -> CubeTensor {
-        rms_norm_dx(x, weight, eps, dy)
+        gradient_and_norm(x, weight, eps, dy, None, false).0
     }
 }
 
@@ -171,11 +208,18 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
             device, target, count, dim, 4, x, weight, y, 1, 1, 1e-5, UNITS, element,
         );
         texts.add("", dim, kernel);
-        let [x, weight, dy, dx] = [0; 4].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = normalize_dx::create_dummy_kernel(
-            device, target, count, dim, 4, x, weight, dy, dx, 1, 1, 1e-5, UNITS, element,
-        );
-        texts.add("", dim, kernel);
+        for (form, is_more) in [("", false), ("with norm and sum", true)] {
+            let beside = Beside {
+                norm: is_more,
+                sum: is_more,
+            };
+            let [x, weight, dy, added, dx, y] = [0; 6].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = normalize_dx::create_dummy_kernel(
+                device, target, count, dim, 4, x, weight, dy, added, dx, y, 1, 1, 1e-5, beside,
+                UNITS, element,
+            );
+            texts.add(form, dim, kernel);
+        }
     }
 }

@@ -38,9 +38,12 @@ fn gate_gradient<T: Float, N: Size>(
     gate_up: &[Vector<T, N>],
     dy: &[Vector<T, N>],
     d_gate_up: &mut [Vector<T, N>],
+    y: &mut [Vector<T, N>],
     rows: u32,
     // Vectors of a row of `dy`.
     width: u32,
+    // Whether what was gated is written again, too.
+    #[comptime] gates: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     let width = width as usize;
@@ -55,6 +58,9 @@ fn gate_gradient<T: Float, N: Size>(
         let slope = sigmoid * (one + gate * (one - sigmoid));
         d_gate_up[first] = Vector::<T, N>::cast_from(dy * up * slope);
         d_gate_up[first + width] = Vector::<T, N>::cast_from(dy * gate * sigmoid);
+        if comptime!(gates) {
+            y[position] = Vector::<T, N>::cast_from(gate * sigmoid * up);
+        }
     }
 }
 
@@ -82,13 +88,18 @@ fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     y
 }
 
-/// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`.
-fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
+/// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`; and where it is `wanted`, what it gives, again.
+pub(crate) fn gradient_and_gated(
+    gate_up: CubeTensor,
+    dy: CubeTensor,
+    wanted: bool,
+) -> (CubeTensor, Option<CubeTensor>) {
     let (gate_up, [n, both]) = contiguous(gate_up);
     let (dy, [_, width]) = contiguous(dy);
     let d_gate_up = output(&gate_up, [n, both], gate_up.dtype);
+    let y = wanted.then(|| output(&gate_up, [n, width], gate_up.dtype));
     if n * width == 0 {
-        return d_gate_up;
+        return (d_gate_up, y);
     }
     let vector = vector_size(16 / gate_up.dtype.size(), &[width]);
     let (count, dim) = units(&gate_up.client, n * width / vector);
@@ -100,11 +111,14 @@ fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
         argument(&gate_up),
         argument(&dy),
         argument(&d_gate_up),
+        // Nothing is written where it is not wanted.
+        argument(y.as_ref().unwrap_or(&dy)),
         n as u32,
         (width / vector) as u32,
+        wanted,
         element(&d_gate_up),
     );
-    d_gate_up
+    (d_gate_up, y)
 }
 
 impl SwigluOps for CubeBackend {
@@ -115,7 +129,7 @@ impl SwigluOps for CubeBackend {
 
 impl SwigluGradients for CubeBackend {
     fn gated_silu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
-        swiglu_gradient(gate_up, dy)
+        gradient_and_gated(gate_up, dy, false).0
     }
 }
 
@@ -130,11 +144,13 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
             device, target, count, dim, vector, gate_up, y, 1, 1, element,
         );
         texts.add("", dim, kernel);
-        let [gate_up, dy, d_gate_up] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = gate_gradient::create_dummy_kernel(
-            device, target, count, dim, vector, gate_up, dy, d_gate_up, 1, 1, element,
-        );
-        texts.add("", dim, kernel);
+        for (form, gates) in [("", false), ("with gated", true)] {
+            let [gate_up, dy, d_gate_up, y] = [0; 4].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = gate_gradient::create_dummy_kernel(
+                device, target, count, dim, vector, gate_up, dy, d_gate_up, y, 1, 1, gates, element,
+            );
+            texts.add(form, dim, kernel);
+        }
     }
 }

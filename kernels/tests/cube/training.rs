@@ -8,8 +8,8 @@ use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
-    lora_linear,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, SharedGradient, StackedAdapter,
+    StackedLinear, lora_linear,
 };
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
@@ -91,6 +91,7 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
                     Vec::new()
                 },
                 unread: false,
+                shared_gradient: None,
             };
             let y = lora_linear(x.clone(), &linear, extras);
             let found = backward_with_gradient(y.clone(), placed(&dy, &device));
@@ -191,6 +192,7 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
                     Vec::new()
                 },
                 unread: false,
+                shared_gradient: None,
             };
             let y = lora_linear(x.clone(), &linear, extras);
             let dy = placed(&dy, &device).cast(y.dtype());
@@ -209,6 +211,64 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
             assert_near_in(&name, DType::BF16, ours, expected);
         }
     }
+}
+
+/// A stack that reads the norm of a stream, and one behind it that adds to the stream.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
+    let mut numbers = Numbers::new(24);
+    let (n, d, f) = (70, 64, 40);
+    let [x, dy] = [0; 2].map(|_| numbers.tensor([n, d]));
+    let norm = numbers.tensor([d]);
+    let stacks = [(d, f), (f, d)].map(|(inputs, outputs)| {
+        let part = Some(AdapterPart {
+            rank: 8,
+            scaling: 0.5,
+        });
+        let layout = Arc::new(AdapterLayout::new(inputs, &[outputs], &[part]));
+        let factors = numbers.tensor([layout.len()]);
+        (numbers.tensor([outputs, inputs]), layout, factors)
+    });
+    let [ours, expected] = devices().map(|device| {
+        let [read, adds] = stacks.each_ref().map(|(weight, layout, factors)| {
+            let shape = weight.dims();
+            let values = values(weight.clone());
+            StackedLinear {
+                weight: FrozenWeight::new(values, shape, ComputeDtype::Bf16, &device),
+                bias: None,
+                out_features: [shape[0]].into(),
+                adapter: Some(StackedAdapter::new(
+                    placed(factors, &device),
+                    layout.clone(),
+                )),
+            }
+        });
+        let both = [None, Some(SharedGradient::default())].map(|shared| {
+            let x = leaf(&placed(&x, &device));
+            let extras = LinearExtras {
+                transform: InputTransform::Normed {
+                    weight: Box::new(placed(&norm, &device)),
+                    eps: 1e-5,
+                },
+                shared_gradient: shared.clone(),
+                ..LinearExtras::default()
+            };
+            let y = lora_linear(x.clone(), &read, extras);
+            let extras = LinearExtras {
+                residual: Some(x.clone()),
+                shared_gradient: shared,
+                ..LinearExtras::default()
+            };
+            let y = lora_linear(y, &adds, extras);
+            let found = backward_with_gradient(y, placed(&dy, &device));
+            values(x.grad(&found).unwrap())
+        });
+        assert!(both[0] == both[1], "{device:?}");
+        let [_, shared] = both;
+        shared
+    });
+    assert_near_in("dx", DType::BF16, &ours, &expected);
 }
 
 /// Each thread has a stream of its own on a GPU: what reads another's buffers waits for them.

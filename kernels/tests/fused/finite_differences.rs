@@ -315,6 +315,7 @@ fn check_maps(
         let threshold = 20_000;
         let extras = LinearExtras {
             unread: false,
+            shared_gradient: None,
             residual: Some(residual),
             dropout: vec![
                 Some(Dropout {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
-    lora_linear, reference,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, SharedGradient, StackedAdapter,
+    StackedLinear, lora_linear, reference,
 };
 use tooltune_kernels::{ComputeDtype, Dropout, FrozenWeight, rms_norm};
 
@@ -396,4 +396,35 @@ fn a_packed_weight_is_the_rounded_weight() {
         .map(|&w| burn::tensor::bf16::from_f32(w).to_f32())
         .collect();
     assert_eq!(values(&packed.to_tensor()), rounded);
+}
+
+/// A stack that reads the norm of a stream, and one behind it that adds to the stream.
+#[test]
+fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
+    let mut numbers = Numbers::new(23);
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let shape = |inputs, outputs| Shape {
+            n: 13,
+            inputs,
+            outputs,
+            ranks: &[4],
+        };
+        let read = case(&mut numbers, shape(24, &[16]), Kind::Normed, dtype);
+        let adds = case(&mut numbers, shape(16, &[24]), Kind::Residual, dtype);
+        let found = [false, true].map(|is_shared| {
+            let shared = is_shared.then(SharedGradient::default);
+            let x = leaf(&read.x);
+            let extras = |case: &Case, residual| LinearExtras {
+                transform: case.transform.clone(),
+                residual,
+                shared_gradient: shared.clone(),
+                ..LinearExtras::default()
+            };
+            let y = lora_linear(x.clone(), &read.linear, extras(&read, None));
+            let y = lora_linear(y, &adds.linear, extras(&adds, Some(x.clone())));
+            let found = gradients(y, &adds.dy);
+            values(gradient(&x, &found))
+        });
+        assert!(found[0] == found[1], "{dtype:?}");
+    }
 }

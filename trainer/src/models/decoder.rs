@@ -10,7 +10,7 @@ use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::geglu::geglu;
 use tooltune_kernels::head_norm::head_norm;
 use tooltune_kernels::linear_cross_entropy;
-use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
+use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, SharedGradient, lora_linear};
 use tooltune_kernels::query_gate::{gated, without_gates};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
@@ -230,8 +230,9 @@ impl Block {
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let attended = self.mixed(&x, context, dropout);
-        self.after_attention(x, attended, context.shape, dropout)
+        let shared = SharedGradient::default();
+        let attended = self.mixed(&x, context, dropout, Some(&shared));
+        self.after_attention(x, attended, context.shape, dropout, Some(shared))
     }
 
     /// [`Block::forward`] of the rows `rows` alone, in their order: `[n, d]` to `[m, d]`.
@@ -245,12 +246,13 @@ impl Block {
         dropout: Option<DropoutKey>,
         rows: &RowNumbers,
     ) -> Tensor<2> {
-        let attended = self.mixed(&x, context, dropout);
+        // The stream that is added to is another one: some of its rows.
+        let attended = self.mixed(&x, context, dropout, None);
         let [n, heads, size] = attended.dims();
         let attended = select_rows(attended.reshape([n, heads * size]), rows);
         let m = attended.dims()[0];
         let attended = attended.reshape([m, heads, size]);
-        self.after_attention(select_rows(x, rows), attended, context.shape, dropout)
+        self.after_attention(select_rows(x, rows), attended, context.shape, dropout, None)
     }
 
     /// The output of attention, or of what takes its place, for each token, `[n, heads, size]`.
@@ -259,10 +261,11 @@ impl Block {
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
+        shared: Option<&SharedGradient>,
     ) -> Tensor<3> {
         match &self.linear {
-            Some(net) => self.attended_linearly(net, x, context, dropout),
-            None => self.attended(self.attention_inputs(x, context, dropout), context),
+            Some(net) => self.attended_linearly(net, x, context, dropout, shared),
+            None => self.attended(self.attention_inputs(x, context, dropout, shared), context),
         }
     }
 
@@ -277,16 +280,22 @@ impl Block {
         with_gates(attended, gates)
     }
 
-    /// What attention reads of the residual stream.
+    /// What attention reads of the residual stream; `shared` is what [`Block::after_attention`] is given,
+    /// where that adds to the same stream.
     pub fn attention_inputs(
         &self,
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
+        shared: Option<&SharedGradient>,
     ) -> AttentionInputs {
         let shape = context.shape;
         let (x, read) = self.read(x, 0, &self.attention_norms, shape);
-        let qkv = lora_linear(x, &self.stacks[0], self.extras(0, read, dropout));
+        let extras = LinearExtras {
+            shared_gradient: shared.cloned(),
+            ..self.extras(0, read, dropout)
+        };
+        let qkv = lora_linear(x, &self.stacks[0], extras);
         let (heads, gates) = shape.heads_and_gates(qkv);
         let heads = match &self.head_norm {
             Some(norm) => head_norm(heads, norm),
@@ -313,6 +322,7 @@ impl Block {
         attended: Tensor<3>,
         shape: BlockShape,
         dropout: Option<DropoutKey>,
+        shared: Option<SharedGradient>,
     ) -> Tensor<2> {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
@@ -321,10 +331,16 @@ impl Block {
             transform: InputTransform::Plain,
             stack: 1,
             norms: &self.attention_norms,
+            shared,
         };
         let x = self.added(x, branch, shape, dropout);
         let (read, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
-        let gate_up = lora_linear(read, &self.stacks[2], self.extras(2, transform, dropout));
+        let shared = SharedGradient::default();
+        let extras = LinearExtras {
+            shared_gradient: Some(shared.clone()),
+            ..self.extras(2, transform, dropout)
+        };
+        let gate_up = lora_linear(read, &self.stacks[2], extras);
         let (read, transform) = match shape.gate {
             Gate::Silu => (gate_up, InputTransform::Gated),
             Gate::GeluTanh => (geglu(gate_up), InputTransform::Plain),
@@ -334,6 +350,7 @@ impl Block {
             transform,
             stack: 3,
             norms: &self.feed_forward_norms,
+            shared: Some(shared),
         };
         self.added(x, branch, shape, dropout)
     }
@@ -375,6 +392,7 @@ impl Block {
         if branch.norms.after.is_none() && multiplier == 1.0 {
             let extras = LinearExtras {
                 residual: Some(x),
+                shared_gradient: branch.shared,
                 unread: self.unread && branch.stack == 3,
                 ..extras
             };
@@ -398,6 +416,8 @@ struct Branch<'a> {
     transform: InputTransform,
     stack: usize,
     norms: &'a BranchNormWeights,
+    /// With the stack that has read the residual stream.
+    shared: Option<SharedGradient>,
 }
 
 /// Heads of which the first `n_heads` are multiplied with a number of each token, `[n, 1, 1]`.

@@ -258,7 +258,7 @@ impl Decoder {
                     attended
                 }
                 (LayerCache::Attention(cache), _) => {
-                    let inputs = block.attention_inputs(&x, &context, None);
+                    let inputs = block.attention_inputs(&x, &context, None, None);
                     let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
                     for (i, window) in borders.windows(2).enumerate() {
                         let length = window[1] - window[0];
@@ -276,7 +276,7 @@ impl Decoder {
                 x = x.select(0, lasts.clone());
                 attended = attended.select(0, lasts.clone());
             }
-            x = block.after_attention(x, attended, context.shape, None);
+            x = block.after_attention(x, attended, context.shape, None, None);
         }
         x
     }
@@ -300,7 +300,8 @@ impl Decoder {
                     attended
                 }
                 (LayerCache::Attention(kept), _) => {
-                    let AttentionInputs { qkv, gates } = block.attention_inputs(&x, &context, None);
+                    let AttentionInputs { qkv, gates } =
+                        block.attention_inputs(&x, &context, None, None);
                     append(kept, &qkv, context.shape.n_heads, column);
                     let end = column + 1;
                     let first = end - block.kind.window.unwrap_or(end).min(end);
@@ -319,7 +320,7 @@ impl Decoder {
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
             };
-            x = block.after_attention(x, attended, context.shape, None);
+            x = block.after_attention(x, attended, context.shape, None, None);
         }
         cache.filled += 1;
         self.final_norm(x)

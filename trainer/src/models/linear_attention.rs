@@ -11,7 +11,7 @@ use tooltune_kernels::causal_conv::{self, causal_conv};
 use tooltune_kernels::gated_delta::{self, gated_delta_states};
 use tooltune_kernels::gated_delta_net::gated_delta_net;
 use tooltune_kernels::gated_norm::gated_norm;
-use tooltune_kernels::lora_linear::lora_linear;
+use tooltune_kernels::lora_linear::{LinearExtras, SharedGradient, lora_linear};
 use tooltune_kernels::{DeltaHeads, DeltaInputs, GatedDeltaNet};
 
 use super::config::DecoderConfigError;
@@ -104,9 +104,14 @@ impl Block {
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
+        shared: Option<&SharedGradient>,
     ) -> Tensor<2> {
         let (x, transform) = self.read(x, 0, &self.attention_norms, context.shape);
-        lora_linear(x, &self.stacks[0], self.extras(0, transform, dropout))
+        let extras = LinearExtras {
+            shared_gradient: shared.cloned(),
+            ..self.extras(0, transform, dropout)
+        };
+        lora_linear(x, &self.stacks[0], extras)
     }
 
     /// What linear attention reads for each token, `[n, value heads, value_dim]`.
@@ -116,8 +121,9 @@ impl Block {
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
+        shared: Option<&SharedGradient>,
     ) -> Tensor<3> {
-        let columns = self.linear_columns(x, context, dropout);
+        let columns = self.linear_columns(x, context, dropout, shared);
         gated_delta_net(columns, net, &context.documents)
     }
 
@@ -128,7 +134,7 @@ impl Block {
         x: &Tensor<2>,
         context: &BatchContext,
     ) -> (Tensor<3>, LinearState) {
-        let parts = net.parts(self.linear_columns(x, context, None));
+        let parts = net.parts(self.linear_columns(x, context, None, None));
         let (heads, kernel) = (net.heads, net.conv.dims()[1]);
         let device = x.device();
         let options = (&device, parts.qkv.dtype());
@@ -163,7 +169,7 @@ impl Block {
         context: &BatchContext,
         state: LinearState,
     ) -> (Tensor<3>, LinearState) {
-        let parts = net.parts(self.linear_columns(x, context, None));
+        let parts = net.parts(self.linear_columns(x, context, None, None));
         let new = parts.qkv.unsqueeze_dim::<3>(1);
         let tokens = Tensor::cat(vec![state.tokens, new], 1);
         let inputs = DeltaInputs {

@@ -6,6 +6,7 @@
 
 mod gradients;
 mod shares;
+mod stack;
 mod tiles;
 mod values;
 
@@ -15,9 +16,11 @@ use cubecl::prelude::*;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::Spec;
+use super::cuda::scale;
 use crate::cube::launch::{argument, element, has_cores_for, output};
 use crate::dropout::Dropout;
 use shares::Of;
+pub(super) use stack::{forward, given_backward};
 use tiles::{FRAGMENT, Form, PartLaunch, UNITS, VECTOR};
 use values::Side;
 
@@ -86,6 +89,12 @@ impl LowRank {
             outputs,
             form,
         })
+    }
+
+    /// Whether these are the low-rank values of [`LowRank::lows`], in which ranks are filled up.
+    pub(super) fn made(&self, lows: &CubeTensor) -> bool {
+        let [n, width] = dims(lows);
+        n > 0 && width == self.form.low_vectors() * VECTOR
     }
 
     /// `[n, ranks]`, what adapters make of what they see of `x`, `[n, in]`, each times its scale.
@@ -314,11 +323,6 @@ impl LowRank {
             scale,
         )
     }
-}
-
-/// What a part's low-rank values are multiplied with.
-pub(super) fn scale(part: &PartLayout, dropout: Option<Dropout>) -> f32 {
-    part.scaling * dropout.map_or(1.0, Dropout::scale)
 }
 
 /// The most that one of the kernels takes of shared memory.
