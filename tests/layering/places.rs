@@ -230,6 +230,10 @@ const OWN_READING: [(&str, &str); 12] = [
     ),
     ("trainer/src/commands/generate.rs", "asks what an output is"),
     ("kernels/src/gpu.rs", "files of the kernel and of drivers"),
+    (
+        "kernels/src/kept.rs",
+        "what it has written itself, after asking what it is",
+    ),
 ];
 
 #[test]
