@@ -1,5 +1,6 @@
 //! Makes cuDNN's plans for attention on GPUs that are only described, and prints the bytes of their
-//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load.
+//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load. Plans are
+//! kept in the folder that TOOLTUNE_CACHE names, if it names one.
 
 #![allow(
     clippy::print_stdout,
@@ -9,10 +10,12 @@
 
 use std::env;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use tooltune_kernels::Causality;
-use tooltune_kernels::gpu::{AttentionShape, Library, plan_workspaces};
+use tooltune_kernels::gpu::{AttentionShape, Library, keep_kernels_in, plan_workspaces};
 
 /// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
 /// heads have a key head each, Gemma 3, SmolLM2.
@@ -31,6 +34,9 @@ fn main() -> ExitCode {
             "attention_plans: libcudnn.so cannot be loaded; set LD_LIBRARY_PATH to its folder"
         );
         return ExitCode::FAILURE;
+    }
+    if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
+        keep_kernels_in(Path::new(&folder));
     }
     for path in env::args().skip(1) {
         let properties = match fs::read_to_string(&path) {
@@ -58,7 +64,10 @@ fn main() -> ExitCode {
                     let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
                     // The driver names the kernels on the error output, behind this line.
                     eprintln!("plan: {path} {name}");
-                    match plan_workspaces(&properties, shape) {
+                    let began = Instant::now();
+                    let made = plan_workspaces((&path, &properties), shape);
+                    eprintln!("took {:.4} s", began.elapsed().as_secs_f64());
+                    match made {
                         Ok(passes) => println!("{path} {name}: {passes:?}"),
                         Err(error) => println!("{path} {name}: {error}"),
                     }

@@ -213,7 +213,9 @@ pub(crate) fn kind(index: i32) -> Result<String, DriverError> {
         device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
     };
     let name = device::get_name(handle)?;
-    Ok(format!("{name}-{major}.{minor}-{multiprocessors}-{version}"))
+    Ok(format!(
+        "{name}-{major}.{minor}-{multiprocessors}-{version}"
+    ))
 }
 
 /// Memory of a CUDA device that no process holds at present, in bytes; `None` for another device, or

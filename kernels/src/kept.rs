@@ -141,7 +141,9 @@ impl<const N: usize> Lines<N> {
             }
         }
         let n_lines = whole.len();
-        let of = whole.into_iter().map(|(_, key, choice)| (key.to_owned(), choice));
+        let of = whole
+            .into_iter()
+            .map(|(_, key, choice)| (key.to_owned(), choice));
         Self {
             of: of.collect(),
             path,

@@ -10,11 +10,10 @@ use std::mem::MaybeUninit;
 use burn::backend::DType;
 use cudarc::cublaslt::result::{self as lt, CublasError};
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtHandle_t,
-    cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Of,
-    cublasLtGetVersion, cublasLtMatmulAlgoCheck,
-    cublasLtMatmulPreferenceAttributes_t as Prefer, cublasLtMatrixLayout_t, cudaDataType_t as Type,
-    cublasStatus_t as Status, cudaStream_t,
+    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtGetVersion,
+    cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulAlgoCheck, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Of, cublasLtMatmulPreferenceAttributes_t as Prefer,
+    cublasLtMatrixLayout_t, cublasStatus_t as Status, cudaDataType_t as Type, cudaStream_t,
 };
 
 use crate::gpu;
