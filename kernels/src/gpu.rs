@@ -22,7 +22,7 @@ use cudarc::nvrtc::sys::nvrtcVersion;
 
 use crate::kept;
 
-pub use crate::cudnn::{AttentionShape, plan_workspaces};
+pub use crate::cudnn::{AttentionLayers, AttentionShape, PlansAhead, plan_workspaces};
 
 /// A library that is opened at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

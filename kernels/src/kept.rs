@@ -5,13 +5,13 @@
 //! beside a checksum of it and of what it was chosen for: what another program, a full disk or a process
 //! that ended has left there is not a choice, and is made again. How much is kept is bounded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use cubecl_common::hash::StableHasher;
@@ -196,6 +196,22 @@ fn parsed<const N: usize>(line: &str) -> Option<(&str, [u8; N])> {
     Some((key, choice))
 }
 
+/// Names that threads have for themselves.
+static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// A name that one thread has for itself until it drops this.
+#[derive(Debug)]
+pub(crate) struct Claim(PathBuf);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.remove(&self.0);
+        GIVEN_BACK.notify_all();
+    }
+}
+
 /// Choices as files of a folder: a checksum on a line of its own, then the choice.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
@@ -205,6 +221,33 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn of(folder: PathBuf) -> Self {
         Self { folder }
+    }
+
+    /// Waits until no other thread of this process has a name of the folder for itself, and has it then.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let path = self.folder.join(name);
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        while claimed.contains(&path) {
+            claimed = GIVEN_BACK
+                .wait(claimed)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        claimed.insert(path.clone());
+        Claim(path)
+    }
+
+    /// Whether choices can be kept here; that they cannot is said.
+    pub(crate) fn is_writable(&self) -> bool {
+        let path = self
+            .folder
+            .join(format!("{UNFINISHED}{}", std::process::id()));
+        let tried = fs::create_dir_all(&self.folder)
+            .and_then(|()| File::create(&path))
+            .and_then(|_| fs::remove_file(&path));
+        if let Err(error) = &tried {
+            unwritable(&path, error);
+        }
+        tried.is_ok()
     }
 
     /// The choice of a name, if it is whole.

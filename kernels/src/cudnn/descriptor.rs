@@ -63,6 +63,10 @@ unsafe impl Value for i64 {
     const KIND: Kind = Kind::CUDNN_TYPE_INT64;
 }
 // SAFETY: as above.
+unsafe impl Value for i32 {
+    const KIND: Kind = Kind::CUDNN_TYPE_INT32;
+}
+// SAFETY: as above.
 unsafe impl Value for bool {
     const KIND: Kind = Kind::CUDNN_TYPE_BOOLEAN;
 }

@@ -291,6 +291,8 @@ impl Graph {
             return self.compiled(on);
         };
         let name = kept::name_of(&self.said);
+        // Of threads that want the same plan one makes it.
+        let _claim = plans.claim(&name);
         if let Some(json) = plans.get(&name) {
             match restored(&json, on) {
                 Ok((plan, workspace)) => {
@@ -392,7 +394,7 @@ pub(super) struct Place {
 enum Gpu {
     /// That of the handle.
     Handle(cudnnHandle_t),
-    /// One that is described by cuDNN's JSON of its properties: nothing is computed there.
+    /// One that is described to cuDNN by its properties: nothing is computed there.
     Described(Descriptor),
 }
 
@@ -403,6 +405,16 @@ impl Place {
             gpu: Gpu::Handle(handle),
             plans,
         }
+    }
+
+    /// The GPU of an index, without a handle: nothing is computed there.
+    pub(super) fn of_device(index: i32, plans: Option<Files>) -> Result<Self, Refusal> {
+        let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
+        properties.set(Name::CUDNN_ATTR_DEVICEPROP_DEVICE_ID, &[index])?;
+        Ok(Self {
+            gpu: Gpu::Described(properties.finalized()?),
+            plans,
+        })
     }
 
     /// A GPU of these properties, without one.

@@ -6,6 +6,7 @@
 //! the same bits every time; cuDNN's backward pass adds query gradients in the order in which its blocks
 //! end, so that the last bits differ from run to run.
 
+mod ahead;
 mod descriptor;
 mod graph;
 mod sdpa;
@@ -27,6 +28,7 @@ use crate::cube::launch::output;
 use crate::gpu::{self, Library, compute_capability};
 use crate::kept::{self, Files};
 use crate::on_stream::{Asked, is_cuda, on_stream};
+pub use ahead::{AttentionLayers, PlansAhead};
 use descriptor::{Refusal, checked};
 use graph::{Place, Plan};
 use sdpa::{Band, Form, uid};
@@ -47,11 +49,22 @@ const MOST_SCRATCH: usize = 4 << 30;
 
 /// Whether attention of tensors of this client can be had.
 pub(crate) fn is_served(client: &Client) -> bool {
+    is_cuda(client) && is_found()
+}
+
+fn is_found() -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: the library is open.
         Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
-    is_cuda(client) && *IS_FOUND
+    *IS_FOUND
+}
+
+/// Whether engines of a device compute with ragged sums: those for Ampere, Ada and the small Blackwells
+/// are wrong with them (cudnn-frontend 1.32 withholds them there).
+fn takes_ragged(index: i32) -> Option<bool> {
+    let capability = compute_capability(index).ok()?;
+    Some(matches!(capability, (9, 0) | (10, 0) | (10, 3)))
 }
 
 /// Which device a CUDA client is of.
@@ -255,7 +268,23 @@ impl Form {
         let heads = queries.heads;
         let groups = (all - heads) / 2;
         let lengths: Vec<usize> = documents.spans().map(|(_, length)| length).collect();
+        let takes_ragged = takes_ragged(index_of(client))?;
+        let scale = queries.scale(size) as f32;
+        let dims = [n, heads, groups, size];
+        Self::fitting(takes_ragged, dims, scale, &lengths, causality)
+    }
+
+    /// How cuDNN would see attention of `n` tokens in documents of these lengths, with so many query and
+    /// key/value heads of a size.
+    fn fitting(
+        takes_ragged: bool,
+        [n, heads, groups, size]: [usize; 4],
+        scale: f32,
+        lengths: &[usize],
+        causality: Causality,
+    ) -> Option<Self> {
         let longest = *lengths.iter().max()?;
+        let all = heads + 2 * groups;
         // The engines read sixteen bytes at a time, and count elements in 31 bits.
         if size % 8 != 0 || n * all * size > i32::MAX as usize {
             return None;
@@ -268,16 +297,10 @@ impl Form {
             heads,
             groups,
             size,
-            scale: (queries.scale(size) as f32).to_bits(),
+            scale: scale.to_bits(),
             band: Band::of(causality, longest),
             ragged: false,
         };
-        // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
-        // 1.32 withholds them there).
-        let takes_ragged = matches!(
-            compute_capability(index_of(client)).ok()?,
-            (9, 0) | (10, 0) | (10, 3)
-        );
         let ragged = Form {
             ragged: true,
             ..form.clone()
@@ -327,6 +350,22 @@ pub struct AttentionShape {
     pub ragged: bool,
 }
 
+impl AttentionShape {
+    fn form(&self) -> Form {
+        let [heads, groups] = self.heads;
+        Form {
+            documents: self.documents,
+            length: self.length,
+            heads,
+            groups,
+            size: self.size,
+            scale: (Queries::from(heads).scale(self.size) as f32).to_bits(),
+            band: Band::of(self.causality, self.length),
+            ragged: self.ragged,
+        }
+    }
+}
+
 /// Bytes of the workspaces of cuDNN's plans for attention, forward and backward, on a GPU that is
 /// described by cuDNN's JSON of device properties, under a name; none has to be there. The plans are
 /// those that were kept for this name, if there are any.
@@ -340,17 +379,7 @@ pub fn plan_workspaces(
 ) -> Result<[Result<usize, String>; 2], String> {
     let said = |refusal: Refusal| refusal.to_string();
     let on = Place::described(properties, kept_plans(name)).map_err(said)?;
-    let [heads, groups] = shape.heads;
-    let form = Form {
-        documents: shape.documents,
-        length: shape.length,
-        heads,
-        groups,
-        size: shape.size,
-        scale: (Queries::from(heads).scale(shape.size) as f32).to_bits(),
-        band: Band::of(shape.causality, shape.length),
-        ragged: shape.ragged,
-    };
+    let form = shape.form();
     Ok([form.forward(&on), form.backward(&on)]
         .map(|plan| plan.map(|plan| plan.workspace).map_err(said)))
 }
