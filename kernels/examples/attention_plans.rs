@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use tooltune_kernels::Causality;
-use tooltune_kernels::gpu::{AttentionShape, Library, keep_kernels_in, plan_workspaces};
+use tooltune_kernels::gpu::{
+    AttentionShape, Library, PlansAhead, keep_kernels_in, plan_workspaces,
+};
 
 /// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
 /// heads have a key head each, Gemma 3, SmolLM2.
@@ -28,6 +30,29 @@ const HEADS: [([usize; 2], usize); 6] = [
     ([9, 3], 64),
 ];
 
+/// Has other threads make the plans, which the first one wants at the same time.
+const AHEAD: &str = "--ahead";
+
+fn shapes() -> impl Iterator<Item = AttentionShape> {
+    let seen = [
+        Causality::Causal,
+        Causality::Sliding(1024),
+        Causality::Bidirectional,
+    ];
+    HEADS.into_iter().flat_map(move |(heads, size)| {
+        seen.into_iter().flat_map(move |causality| {
+            [false, true].map(|ragged| AttentionShape {
+                documents: 2,
+                length: 4096,
+                heads,
+                size,
+                causality,
+                ragged,
+            })
+        })
+    })
+}
+
 fn main() -> ExitCode {
     if Library::Cudnn.find().is_none() {
         eprintln!(
@@ -38,7 +63,12 @@ fn main() -> ExitCode {
     if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
         keep_kernels_in(Path::new(&folder));
     }
-    for path in env::args().skip(1) {
+    let mut paths: Vec<String> = env::args().skip(1).collect();
+    let is_ahead = paths.first().is_some_and(|first| first == AHEAD);
+    if is_ahead {
+        paths.remove(0);
+    }
+    for path in paths {
         let properties = match fs::read_to_string(&path) {
             Ok(properties) => properties,
             Err(error) => {
@@ -46,33 +76,36 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        for (heads, size) in HEADS {
-            for causality in [
-                Causality::Causal,
-                Causality::Sliding(1024),
-                Causality::Bidirectional,
-            ] {
-                for ragged in [false, true] {
-                    let shape = AttentionShape {
-                        documents: 2,
-                        length: 4096,
-                        heads,
-                        size,
-                        causality,
-                        ragged,
-                    };
-                    let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
-                    // The driver names the kernels on the error output, behind this line.
-                    eprintln!("plan: {path} {name}");
-                    let began = Instant::now();
-                    let made = plan_workspaces((&path, &properties), shape);
-                    eprintln!("took {:.4} s", began.elapsed().as_secs_f64());
-                    match made {
-                        Ok(passes) => println!("{path} {name}: {passes:?}"),
-                        Err(error) => println!("{path} {name}: {error}"),
-                    }
-                }
+        let ahead = is_ahead.then(|| {
+            let shapes: Vec<AttentionShape> = shapes().collect();
+            PlansAhead::described(&path, &properties, &shapes)
+        });
+        for shape in shapes() {
+            let AttentionShape {
+                heads,
+                size,
+                causality,
+                ragged,
+                ..
+            } = shape;
+            let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
+            // The driver names the kernels on the error output, behind this line.
+            eprintln!("plan: {path} {name}");
+            let began = Instant::now();
+            let made = plan_workspaces((&path, &properties), shape);
+            eprintln!("took {:.4} s", began.elapsed().as_secs_f64());
+            match made {
+                Ok(passes) => println!("{path} {name}: {passes:?}"),
+                Err(error) => println!("{path} {name}: {error}"),
             }
+        }
+        match ahead {
+            Some(Ok(ahead)) => ahead.wait(),
+            Some(Err(error)) => {
+                eprintln!("attention_plans: {path}: {error}");
+                return ExitCode::FAILURE;
+            }
+            None => {}
         }
     }
     ExitCode::SUCCESS
