@@ -1,6 +1,7 @@
 //! Makes cuDNN's plans for attention on GPUs that are only described, and prints the bytes of their
 //! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load. Plans are
-//! kept in the folder that TOOLTUNE_CACHE names, if it names one.
+//! kept in the folder that TOOLTUNE_CACHE names, if it names one. Before them stands how many forms the
+//! micro-batches of some runs have.
 
 #![allow(
     clippy::print_stdout,
@@ -16,7 +17,8 @@ use std::time::Instant;
 
 use tooltune_kernels::Causality;
 use tooltune_kernels::gpu::{
-    AttentionShape, Library, PlansAhead, keep_kernels_in, plan_workspaces,
+    AttentionLayers, AttentionShape, Library, PlansAhead, keep_kernels_in, n_attention_forms,
+    plan_workspaces,
 };
 
 /// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
@@ -53,6 +55,54 @@ fn shapes() -> impl Iterator<Item = AttentionShape> {
     })
 }
 
+/// Lengths of documents from 16 to 4,096 tokens, as many short ones as long ones by their logarithms.
+fn lengths() -> impl Iterator<Item = usize> {
+    let mut state = 1u64;
+    std::iter::repeat_with(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let exponent = 4.0 + 8.0 * (state >> 40) as f64 / (1u64 << 24) as f64;
+        exponent.exp2() as usize
+    })
+}
+
+/// Documents end to end, as long as they fit so many tokens.
+fn packs(n_tokens: usize) -> impl Iterator<Item = Vec<usize>> {
+    let mut lengths = lengths().peekable();
+    std::iter::repeat_with(move || {
+        let mut room = n_tokens;
+        let mut pack = Vec::new();
+        while let Some(length) = lengths.next_if(|length| *length <= room) {
+            room -= length;
+            pack.push(length);
+        }
+        pack
+    })
+}
+
+/// Prints how many plans the micro-batches of a run need, nearly all of which differ in their tokens.
+fn print_forms() {
+    let layers = AttentionLayers {
+        heads: [32, 8],
+        size: 128,
+        causalities: vec![Causality::Causal],
+    };
+    for takes_ragged in [false, true] {
+        for documents in [1, 2, 4, 8] {
+            let mut lengths = lengths();
+            let micro_batches = (0..2_000).map(|_| lengths.by_ref().take(documents).collect());
+            let n = n_attention_forms(&layers, takes_ragged, micro_batches);
+            println!("2000 x {documents} documents, ragged {takes_ragged}: {n} forms");
+        }
+        for n_tokens in [4096, 8192] {
+            let packs = packs(n_tokens).take(2_000);
+            let n = n_attention_forms(&layers, takes_ragged, packs);
+            println!("2000 packs of {n_tokens} tokens, ragged {takes_ragged}: {n} forms");
+        }
+    }
+}
+
 fn main() -> ExitCode {
     if Library::Cudnn.find().is_none() {
         eprintln!(
@@ -63,6 +113,7 @@ fn main() -> ExitCode {
     if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
         keep_kernels_in(Path::new(&folder));
     }
+    print_forms();
     let mut paths: Vec<String> = env::args().skip(1).collect();
     let is_ahead = paths.first().is_some_and(|first| first == AHEAD);
     if is_ahead {

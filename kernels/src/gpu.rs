@@ -22,7 +22,9 @@ use cudarc::nvrtc::sys::nvrtcVersion;
 
 use crate::kept;
 
-pub use crate::cudnn::{AttentionLayers, AttentionShape, PlansAhead, plan_workspaces};
+pub use crate::cudnn::{
+    AttentionLayers, AttentionShape, PlansAhead, n_attention_forms, plan_workspaces,
+};
 
 /// A library that is opened at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

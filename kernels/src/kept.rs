@@ -106,6 +106,8 @@ pub(crate) struct Lines<const N: usize> {
     of: HashMap<String, [u8; N]>,
     /// Lines of the file, as far as this process knows.
     n_lines: usize,
+    /// Open to be appended to, once there was something to append.
+    file: Option<File>,
 }
 
 impl<const N: usize> Lines<N> {
@@ -148,6 +150,7 @@ impl<const N: usize> Lines<N> {
             of: of.collect(),
             path,
             n_lines,
+            file: None,
         }
     }
 
@@ -168,17 +171,22 @@ impl<const N: usize> Lines<N> {
         self.of.insert(key, choice);
     }
 
-    fn append(&self, key: &str, choice: &[u8; N]) -> io::Result<()> {
-        if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
-        }
+    fn append(&mut self, key: &str, choice: &[u8; N]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            closed => {
+                if let Some(folder) = self.path.parent() {
+                    fs::create_dir_all(folder)?;
+                }
+                let mut how = File::options();
+                closed.insert(how.append(true).create(true).open(&self.path)?)
+            }
+        };
         let choice: String = choice.iter().map(|byte| format!("{byte:02x}")).collect();
         let checksum = checksum([choice.as_bytes(), key.as_bytes()]);
         // One call, which other processes' calls do not part. It begins with a break because another
         // process may have ended within its line.
-        let line = format!("\n{checksum} {choice} {key}\n");
-        let mut file = File::options().append(true).create(true).open(&self.path)?;
-        file.write_all(line.as_bytes())
+        file.write_all(format!("\n{checksum} {choice} {key}\n").as_bytes())
     }
 }
 

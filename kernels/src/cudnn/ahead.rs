@@ -170,6 +170,16 @@ impl Jobs {
     }
 }
 
+/// How many forms micro-batches have, of each the lengths of its documents, where engines compute with
+/// ragged sums or do not; each form has a plan forward and one backward.
+pub fn n_attention_forms(
+    layers: &AttentionLayers,
+    takes_ragged: bool,
+    micro_batches: impl IntoIterator<Item = Vec<usize>>,
+) -> usize {
+    forms(layers, takes_ragged, micro_batches).len()
+}
+
 /// The forms of micro-batches, each once, in the order in which they are met.
 fn forms(
     layers: &AttentionLayers,

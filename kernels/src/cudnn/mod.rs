@@ -28,7 +28,7 @@ use crate::cube::launch::output;
 use crate::gpu::{self, Library, compute_capability};
 use crate::kept::{self, Files};
 use crate::on_stream::{Asked, is_cuda, on_stream};
-pub use ahead::{AttentionLayers, PlansAhead};
+pub use ahead::{AttentionLayers, PlansAhead, n_attention_forms};
 use descriptor::{Refusal, checked};
 use graph::{Place, Plan};
 use sdpa::{Band, Form, uid};
