@@ -1,5 +1,7 @@
 //! Makes cuDNN's plans for attention on GPUs that are only described, and prints the bytes of their
-//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load.
+//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load. Plans are
+//! kept in the folder that TOOLTUNE_CACHE names, if it names one. Before them stands how many forms the
+//! micro-batches of some runs have.
 
 #![allow(
     clippy::print_stdout,
@@ -9,10 +11,15 @@
 
 use std::env;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use tooltune_kernels::Causality;
-use tooltune_kernels::gpu::{AttentionShape, Library, plan_workspaces};
+use tooltune_kernels::gpu::{
+    AttentionLayers, AttentionShape, Library, PlansAhead, keep_kernels_in, n_attention_forms,
+    plan_workspaces,
+};
 
 /// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
 /// heads have a key head each, Gemma 3, SmolLM2.
@@ -25,6 +32,77 @@ const HEADS: [([usize; 2], usize); 6] = [
     ([9, 3], 64),
 ];
 
+/// Has other threads make the plans, which the first one wants at the same time.
+const AHEAD: &str = "--ahead";
+
+fn shapes() -> impl Iterator<Item = AttentionShape> {
+    let seen = [
+        Causality::Causal,
+        Causality::Sliding(1024),
+        Causality::Bidirectional,
+    ];
+    HEADS.into_iter().flat_map(move |(heads, size)| {
+        seen.into_iter().flat_map(move |causality| {
+            [false, true].map(|ragged| AttentionShape {
+                documents: 2,
+                length: 4096,
+                heads,
+                size,
+                causality,
+                ragged,
+            })
+        })
+    })
+}
+
+/// Lengths of documents from 16 to 4,096 tokens, as many short ones as long ones by their logarithms.
+fn lengths() -> impl Iterator<Item = usize> {
+    let mut state = 1u64;
+    std::iter::repeat_with(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let exponent = 4.0 + 8.0 * (state >> 40) as f64 / (1u64 << 24) as f64;
+        exponent.exp2() as usize
+    })
+}
+
+/// Documents end to end, as long as they fit so many tokens.
+fn packs(n_tokens: usize) -> impl Iterator<Item = Vec<usize>> {
+    let mut lengths = lengths().peekable();
+    std::iter::repeat_with(move || {
+        let mut room = n_tokens;
+        let mut pack = Vec::new();
+        while let Some(length) = lengths.next_if(|length| *length <= room) {
+            room -= length;
+            pack.push(length);
+        }
+        pack
+    })
+}
+
+/// Prints how many plans the micro-batches of a run need, nearly all of which differ in their tokens.
+fn print_forms() {
+    let layers = AttentionLayers {
+        heads: [32, 8],
+        size: 128,
+        causalities: vec![Causality::Causal],
+    };
+    for takes_ragged in [false, true] {
+        for documents in [1, 2, 4, 8] {
+            let mut lengths = lengths();
+            let micro_batches = (0..2_000).map(|_| lengths.by_ref().take(documents).collect());
+            let n = n_attention_forms(&layers, takes_ragged, micro_batches);
+            println!("2000 x {documents} documents, ragged {takes_ragged}: {n} forms");
+        }
+        for n_tokens in [4096, 8192] {
+            let packs = packs(n_tokens).take(2_000);
+            let n = n_attention_forms(&layers, takes_ragged, packs);
+            println!("2000 packs of {n_tokens} tokens, ragged {takes_ragged}: {n} forms");
+        }
+    }
+}
+
 fn main() -> ExitCode {
     if Library::Cudnn.find().is_none() {
         eprintln!(
@@ -32,7 +110,16 @@ fn main() -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    for path in env::args().skip(1) {
+    if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
+        keep_kernels_in(Path::new(&folder));
+    }
+    print_forms();
+    let mut paths: Vec<String> = env::args().skip(1).collect();
+    let is_ahead = paths.first().is_some_and(|first| first == AHEAD);
+    if is_ahead {
+        paths.remove(0);
+    }
+    for path in paths {
         let properties = match fs::read_to_string(&path) {
             Ok(properties) => properties,
             Err(error) => {
@@ -40,30 +127,36 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        for (heads, size) in HEADS {
-            for causality in [
-                Causality::Causal,
-                Causality::Sliding(1024),
-                Causality::Bidirectional,
-            ] {
-                for ragged in [false, true] {
-                    let shape = AttentionShape {
-                        documents: 2,
-                        length: 4096,
-                        heads,
-                        size,
-                        causality,
-                        ragged,
-                    };
-                    let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
-                    // The driver names the kernels on the error output, behind this line.
-                    eprintln!("plan: {path} {name}");
-                    match plan_workspaces(&properties, shape) {
-                        Ok(passes) => println!("{path} {name}: {passes:?}"),
-                        Err(error) => println!("{path} {name}: {error}"),
-                    }
-                }
+        let ahead = is_ahead.then(|| {
+            let shapes: Vec<AttentionShape> = shapes().collect();
+            PlansAhead::described(&path, &properties, &shapes)
+        });
+        for shape in shapes() {
+            let AttentionShape {
+                heads,
+                size,
+                causality,
+                ragged,
+                ..
+            } = shape;
+            let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
+            // The driver names the kernels on the error output, behind this line.
+            eprintln!("plan: {path} {name}");
+            let began = Instant::now();
+            let made = plan_workspaces((&path, &properties), shape);
+            eprintln!("took {:.4} s", began.elapsed().as_secs_f64());
+            match made {
+                Ok(passes) => println!("{path} {name}: {passes:?}"),
+                Err(error) => println!("{path} {name}: {error}"),
             }
+        }
+        match ahead {
+            Some(Ok(ahead)) => ahead.wait(),
+            Some(Err(error)) => {
+                eprintln!("attention_plans: {path}: {error}");
+                return ExitCode::FAILURE;
+            }
+            None => {}
         }
     }
     ExitCode::SUCCESS

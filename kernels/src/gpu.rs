@@ -15,11 +15,16 @@ use cubecl::cuda::install;
 use cudarc::driver::result::{DriverError, ctx, device, init, mem_get_info, primary_ctx};
 use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 };
 use cudarc::driver::sys::cuDriverGetVersion;
 use cudarc::nvrtc::sys::nvrtcVersion;
 
-pub use crate::cudnn::{AttentionShape, plan_workspaces};
+use crate::kept;
+
+pub use crate::cudnn::{
+    AttentionLayers, AttentionShape, PlansAhead, n_attention_forms, plan_workspaces,
+};
 
 /// A library that is opened at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,6 +203,23 @@ pub(crate) fn compute_capability(index: i32) -> Result<(i32, i32), DriverError> 
     }
 }
 
+/// What choices for a device depend on: the name of the product, its instruction set and number of
+/// multiprocessors, and the CUDA version of the driver. Once the driver is initialised.
+pub(crate) fn kind(index: i32) -> Result<String, DriverError> {
+    let handle = device::get(index)?;
+    let (major, minor) = compute_capability(index)?;
+    let mut version = 0;
+    // SAFETY: `handle` is a device that the driver has just given, and `version` outlives the call.
+    let multiprocessors = unsafe {
+        cuDriverGetVersion(&mut version).result()?;
+        device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
+    };
+    let name = device::get_name(handle)?;
+    Ok(format!(
+        "{name}-{major}.{minor}-{multiprocessors}-{version}"
+    ))
+}
+
 /// Memory of a CUDA device that no process holds at present, in bytes; `None` for another device, or
 /// where the driver does not tell.
 ///
@@ -229,13 +251,15 @@ fn free_memory_of(index: usize) -> Result<u64, DriverError> {
     }
 }
 
-/// Has what NVRTC makes of kernels kept in a folder, where later processes find it: those of a training
-/// step take it some seconds. An entry belongs to the program and the GPU's instruction set, and each
-/// version of NVRTC has a folder of its own.
+/// Has what NVRTC makes of kernels kept in a folder, where later processes find it, and what cuBLASLt and
+/// cuDNN choose: the kernels of a training step take NVRTC some seconds, a plan for attention takes cuDNN
+/// half a second. A kernel belongs to the program and the GPU's instruction set, a choice to the kind of
+/// GPU and its driver; each version of a library has a folder of its own.
 ///
 /// To be called before the first tensor on a GPU; later it changes nothing. A folder that cannot be
 /// written costs the time alone.
 pub fn keep_kernels_in(folder: &Path) {
+    kept::keep_in(folder);
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both are numbers to be written, which the function does and nothing else.
     let answer = unsafe { nvrtcVersion(&mut major, &mut minor) };

@@ -48,6 +48,8 @@ pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 pub mod head_norm;
+#[cfg(feature = "cuda")]
+mod kept;
 pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID_VALUE = 7 };
+enum { OK = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68 };
 enum ObjectKind { HANDLE = 0x4c54, LAYOUT, PRODUCT, PREFERENCE, DESTROYED };
 enum { TRANSPOSED_A = 3, TRANSPOSED_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4 };
@@ -42,7 +42,7 @@ typedef struct {
     uint64_t workspace, form, unused[4];
 } Algorithm;
 
-static long products, refused, forms;
+static long products, refused, forms, checked;
 
 static int refuse(const char *what, uint64_t number) {
     __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED);
@@ -86,7 +86,8 @@ __attribute__((destructor)) static void finish(void) {
                     names[kind->factors == R_16BF], names[kind->sums == R_16BF], kind->is_added ? ", added" : "",
                     kind->has_bias ? ", with bias" : "");
     if (products + refused)
-        fprintf(stderr, "fake cuBLASLt: %ld products, %ld algorithms asked for, %ld refused\n", products, forms, refused);
+        fprintf(stderr, "fake cuBLASLt: %ld products, %ld algorithms asked for, %ld checked, %ld refused\n", products, forms, checked,
+                refused);
 }
 
 static int make(Object **object, enum ObjectKind kind) {
@@ -183,6 +184,25 @@ int cublasLtMatmulAlgoGetHeuristic(Object *handle, Object *product, Object *a, O
     found->algorithm.workspace = found->workspace = preference->workspace;
     found->algorithm.form = form_of(product, (Object *[]){a, b, c, d});
     *count = 1;
+    return OK;
+}
+
+/* An algorithm that was kept is taken for the product that it was found for, unless FAKE_CUBLASLT_TAKES is 0. */
+int cublasLtMatmulAlgoCheck(Object *handle, Object *product, Object *a, Object *b, Object *c, Object *d, const Algorithm *algorithm,
+                            struct Found *found) {
+    Object *const layouts[4] = {a, b, c, d};
+    if (handle->kind != HANDLE || product->kind != PRODUCT)
+        return refuse("a check without handle or product", 0);
+    for (int i = 0; i < 4; i++)
+        if (layouts[i]->kind != LAYOUT)
+            return refuse("a check without its layouts", i);
+    __atomic_add_fetch(&checked, 1, __ATOMIC_RELAXED);
+    const char *takes = getenv("FAKE_CUBLASLT_TAKES");
+    if (algorithm->form != form_of(product, layouts) || (takes && !strcmp(takes, "0")))
+        return NOT_SUPPORTED;
+    memset(found, 0, sizeof *found);
+    found->algorithm = *algorithm;
+    found->workspace = algorithm->workspace;
     return OK;
 }
 

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use tooltune_kernels::cpu::malloc_tuning;
 #[cfg(feature = "cuda")]
 use tooltune_kernels::gpu;
-use tooltune_kernels::is_cpu;
+use tooltune_kernels::{Causality, is_cpu};
 
 use crate::config::Device as DeviceName;
 use crate::error::Error;
@@ -41,6 +41,45 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     return gpu::free_memory_bytes(device);
     #[cfg(not(feature = "cuda"))]
     None
+}
+
+/// Threads that make what a run will need of the device; dropped, they end.
+#[derive(Debug, Default)]
+pub struct PlansAhead {
+    #[cfg(feature = "cuda")]
+    _threads: Option<gpu::PlansAhead>,
+}
+
+/// Begins to make the plans for attention in bf16 that micro-batches need, of each the lengths of its
+/// documents; on a CPU there are none.
+///
+/// - `heads`: query heads, key/value heads, and the elements of a head
+pub fn plan_attention(
+    device: &Device,
+    heads: [usize; 3],
+    causalities: Vec<Causality>,
+    micro_batches: impl IntoIterator<Item = Vec<usize>>,
+) -> PlansAhead {
+    if is_cpu(device) {
+        return PlansAhead::default();
+    }
+    #[cfg(feature = "cuda")]
+    {
+        let [heads, groups, size] = heads;
+        let layers = gpu::AttentionLayers {
+            heads: [heads, groups],
+            size,
+            causalities,
+        };
+        PlansAhead {
+            _threads: gpu::PlansAhead::begin(device, &layers, micro_batches),
+        }
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (heads, causalities, micro_batches);
+        PlansAhead::default()
+    }
 }
 
 /// One thing that computing on a GPU takes.

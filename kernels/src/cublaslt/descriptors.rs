@@ -3,21 +3,31 @@
 //! The library counts by columns: a matrix of rows side by side is its transpose there. So
 //! `d = a b` is asked for as `dᵀ = bᵀ aᵀ`, and the first factor of the library is `b`.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use burn::backend::DType;
 use cudarc::cublaslt::result::{self as lt, CublasError};
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtHandle_t,
-    cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Of,
-    cublasLtMatmulPreferenceAttributes_t as Prefer, cublasLtMatrixLayout_t, cudaDataType_t as Type,
-    cudaStream_t,
+    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtGetVersion,
+    cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulAlgoCheck, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Of, cublasLtMatmulPreferenceAttributes_t as Prefer,
+    cublasLtMatrixLayout_t, cublasStatus_t as Status, cudaDataType_t as Type, cudaStream_t,
 };
+
+use crate::gpu;
+use crate::kept::{self, Lines};
+
+/// Bytes of an algorithm, opaque to all but the library.
+const ALGORITHM_BYTES: usize = size_of::<cublasLtMatmulAlgo_t>();
 
 thread_local! {
     /// One for each server's thread, hence for each device, for as long as the thread.
     static HANDLE: OnceCell<cublasLtHandle_t> = const { OnceCell::new() };
+    /// What was chosen for the kind of this thread's GPU, also by earlier processes; `None` where
+    /// nothing is kept.
+    static KEPT: RefCell<Option<Option<Lines<ALGORITHM_BYTES>>>> = const { RefCell::new(None) };
 }
 
 /// What an algorithm is chosen by.
@@ -57,6 +67,24 @@ pub(super) struct Places {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
 
+impl Algorithm {
+    fn bytes(self) -> [u8; ALGORITHM_BYTES] {
+        let mut bytes = [0; ALGORITHM_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.0.data) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn of(bytes: [u8; ALGORITHM_BYTES]) -> Self {
+        let mut data = [0; ALGORITHM_BYTES / 8];
+        for (word, from) in data.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*from);
+        }
+        Self(cublasLtMatmulAlgo_t { data })
+    }
+}
+
 /// A descriptor and what destroys it.
 struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), CublasError>);
 
@@ -90,6 +118,26 @@ fn type_of(dtype: DType) -> Type {
 }
 
 impl Form {
+    /// All that the choice follows from, as a line.
+    fn line(&self) -> String {
+        let Self {
+            sizes: [m, n, k],
+            scale,
+            factors,
+            sums,
+            transposed,
+            pitches,
+            alignments,
+            is_added,
+            has_bias,
+            workspace,
+        } = self;
+        format!(
+            "{m}x{n}x{k} {scale:x} {factors:?} {sums:?} {transposed:?} {pitches:?} {alignments:?} \
+             {is_added} {has_bias} {workspace}"
+        )
+    }
+
     fn described(&self) -> Result<Described, CublasError> {
         let [m, n, k] = self.sizes.map(|size| size as u64);
         // As they are stored, a row of ours is a column there.
@@ -131,12 +179,68 @@ fn set<T>(product: &Owned<cublasLtMatmulDesc_t>, of: Of, value: T) -> Result<(),
     unsafe { lt::set_matmul_desc_attribute(product.0, of, place, size_of::<T>()) }
 }
 
-/// Asks the library for an algorithm, on the thread of a device.
+/// An algorithm for a form, on the thread of the device with this index: the one that was kept, if the
+/// library still takes it, else the one that it advises.
 ///
 /// # Errors
 ///
 /// The library has none for this form.
-pub(super) fn find(form: &Form) -> Result<Algorithm, CublasError> {
+pub(super) fn choose(form: &Form, index: usize) -> Result<Algorithm, CublasError> {
+    KEPT.with_borrow_mut(|kept| {
+        let Some(kept) = kept.get_or_insert_with(|| kept_of(index)) else {
+            return find(form);
+        };
+        let line = form.line();
+        if let Some(bytes) = kept.get(&line)
+            && let Ok(algorithm) = taken(form, *bytes)
+        {
+            return Ok(algorithm);
+        }
+        let found = find(form)?;
+        kept.add(line, found.bytes());
+        Ok(found)
+    })
+}
+
+/// What is kept for the kind of a device.
+fn kept_of(index: usize) -> Option<Lines<ALGORITHM_BYTES>> {
+    let kind = gpu::kind(i32::try_from(index).ok()?).ok()?;
+    // SAFETY: the library is open.
+    let version = unsafe { cublasLtGetVersion() };
+    let folder = kept::folder("cublaslt", version, &kind)?;
+    Some(Lines::open(folder.join("algorithms")))
+}
+
+/// A kept algorithm, if the library computes the form with it in the workspace that there is.
+fn taken(form: &Form, bytes: [u8; ALGORITHM_BYTES]) -> Result<Algorithm, CublasError> {
+    let Described { product, layouts } = form.described()?;
+    let [b, a, c, d] = &layouts;
+    let algorithm = Algorithm::of(bytes);
+    let mut result = MaybeUninit::zeroed();
+    // SAFETY: descriptors live until they are dropped; the result is numbers, for which zeros are values,
+    // and outlives the call.
+    let result = unsafe {
+        cublasLtMatmulAlgoCheck(
+            handle()?,
+            product.0,
+            b.0,
+            a.0,
+            c.0,
+            d.0,
+            &raw const algorithm.0,
+            result.as_mut_ptr(),
+        )
+        .result()?;
+        result.assume_init()
+    };
+    if result.workspaceSize > form.workspace {
+        return Err(CublasError(Status::CUBLAS_STATUS_NOT_SUPPORTED));
+    }
+    Ok(algorithm)
+}
+
+/// Asks the library for an algorithm.
+fn find(form: &Form) -> Result<Algorithm, CublasError> {
     let Described { product, layouts } = form.described()?;
     let [b, a, c, d] = &layouts;
     let prefer = Owned(lt::create_matmul_pref()?, lt::destroy_matmul_pref);

@@ -2,8 +2,8 @@
 //!
 //! Burn's products are kernels that NVRTC compiles, with one stage and no asynchronous copies; these
 //! are what NVIDIA tunes for each of its GPUs. The library is opened at run time and asked for an
-//! algorithm once for each kind of product. Where it is missing, or has none, whoever asks computes
-//! with Burn's products.
+//! algorithm once for each kind of product, or once more where it refuses the one that is kept on disk.
+//! Where it is missing, or has none, whoever asks computes with Burn's products.
 
 mod descriptors;
 mod matrix;
@@ -184,7 +184,10 @@ impl Product {
         };
         let wanted = form.clone();
         let client = &self.d.tensor().client;
-        FOUND.get(client, form, move || descriptors::find(&wanted).ok())
+        let index = client.service_id().device.index_id;
+        FOUND.get(client, form, move || {
+            descriptors::choose(&wanted, index.into()).ok()
+        })
     }
 }
 

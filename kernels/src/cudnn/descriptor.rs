@@ -63,6 +63,10 @@ unsafe impl Value for i64 {
     const KIND: Kind = Kind::CUDNN_TYPE_INT64;
 }
 // SAFETY: as above.
+unsafe impl Value for i32 {
+    const KIND: Kind = Kind::CUDNN_TYPE_INT32;
+}
+// SAFETY: as above.
 unsafe impl Value for bool {
     const KIND: Kind = Kind::CUDNN_TYPE_BOOLEAN;
 }
@@ -161,6 +165,31 @@ impl Descriptor {
             sys::cudnnBackendGetAttribute(self.0, name, kind, 1, &raw mut count, place)
         })?;
         Ok(value)
+    }
+
+    /// An attribute of characters.
+    pub(super) fn text(&self, name: Name) -> Result<Vec<u8>, Refusal> {
+        let kind = Kind::CUDNN_TYPE_CHAR;
+        let mut count = 0i64;
+        // SAFETY: of no elements the library writes the count alone.
+        checked(unsafe {
+            sys::cudnnBackendGetAttribute(
+                self.0,
+                name,
+                kind,
+                0,
+                &raw mut count,
+                std::ptr::null_mut(),
+            )
+        })?;
+        let mut text = vec![0u8; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the library writes at most that many characters, and the count.
+        checked(unsafe {
+            let place = text.as_mut_ptr().cast();
+            sys::cudnnBackendGetAttribute(self.0, name, kind, count, &raw mut count, place)
+        })?;
+        text.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(text)
     }
 
     /// An attribute that consists of descriptors of one type, at most `most` of them.

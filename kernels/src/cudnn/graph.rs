@@ -1,5 +1,7 @@
 //! A graph of operations for cuDNN, and the plan that computes it.
 
+use std::fmt::Write;
+
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Type,
     cudnnBackendHeurMode_t as Heuristics, cudnnDataType_t as Data, cudnnHandle_t,
@@ -7,6 +9,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::descriptor::{Address, Descriptor, Refusal, checked};
+use crate::kept::{self, Files};
 
 /// Engine configurations that are tried, the best first.
 const MOST_ENGINES: usize = 16;
@@ -31,6 +34,8 @@ pub(super) struct Graph {
     parts: Vec<Descriptor>,
     /// Numbers that are given at each execution, from the memory of the host.
     scalars: Vec<(i64, f32)>,
+    /// All of the above that a plan follows from, a line each.
+    said: String,
 }
 
 /// Where a tensor is.
@@ -69,6 +74,10 @@ impl Graph {
         strides: Four,
         ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
+        let offsets = ragged.map(|ragged| ragged.index);
+        self.say(format_args!(
+            "tensor {uid} {storage:?} {data:?} {dims:?} {strides:?} {offsets:?}"
+        ));
         let (is_virtual, is_scalar) = (storage == Storage::Virtual, storage == Storage::Scalar);
         let tensor = Descriptor::new(Type::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[uid])?;
@@ -88,6 +97,11 @@ impl Graph {
             dims,
             strides,
         })
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        // A string takes all that is written.
+        let _ = writeln!(self.said, "{line}");
     }
 
     /// A tensor that the caller gives the address of, under the number `uid`.
@@ -154,6 +168,8 @@ impl Graph {
         axis: Option<i64>,
         y: Tensor,
     ) -> Result<(), Refusal> {
+        let indices: Vec<usize> = inputs.iter().map(|input| input.index).collect();
+        self.say(format_args!("{mode:?} {indices:?} {axis:?} {}", y.index));
         let how = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?;
         let precision = match mode {
@@ -186,6 +202,9 @@ impl Graph {
 
     /// `c = a b` for each document and head, f32 inside.
     pub(super) fn product(&mut self, [a, b, c]: [Tensor; 3], cut: Cut) -> Result<(), Refusal> {
+        let [m, n, k] = [cut.m, cut.n, cut.k].map(|size| size.map(|size| size.index));
+        let (of, padding) = ([a, b, c].map(|tensor| tensor.index), cut.padding);
+        self.say(format_args!("product {of:?} {m:?} {n:?} {k:?} {padding:?}"));
         let how = Descriptor::new(Type::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &[Data::CUDNN_DATA_FLOAT])?;
         if let Some(padding) = cut.padding {
@@ -221,6 +240,7 @@ impl Graph {
 
     /// `y`, `x` reduced along the dimensions in which `y` is shorter.
     pub(super) fn reduce(&mut self, by: Reduce, x: Tensor, y: Tensor) -> Result<(), Refusal> {
+        self.say(format_args!("{by:?} {} {}", x.index, y.index));
         let how = Descriptor::new(Type::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_REDUCTION_OPERATOR, &[by])?;
         how.set(
@@ -245,6 +265,7 @@ impl Graph {
     ) -> Result<Tensor, Refusal> {
         let swapped = |[a, b, c, d]: Four| [a, b, d, c];
         let y = self.within(data, swapped(x.dims), swapped(x.strides), ragged)?;
+        self.say(format_args!("reshape {} {}", x.index, y.index));
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?;
         let [from, to] = [x, y].map(|tensor| &self.tensors[tensor.index]);
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &[from])?;
@@ -259,12 +280,45 @@ impl Graph {
         Ok(())
     }
 
-    /// The plan of the best engine that takes the graph, for the GPU of `on`.
+    /// The plan of the best engine that takes the graph, for the GPU of `on`: the one that was kept, if
+    /// cuDNN still takes it, else a new one.
     ///
     /// # Errors
     ///
     /// No engine takes it: what the last one said.
     pub(super) fn plan(self, on: &Place) -> Result<Plan, Refusal> {
+        let Some(plans) = &on.plans else {
+            return self.compiled(on);
+        };
+        let name = kept::name_of(&self.said);
+        // Of threads that want the same plan one makes it.
+        let _claim = plans.claim(&name);
+        if let Some(json) = plans.get(&name) {
+            match restored(&json, on) {
+                Ok((plan, workspace)) => {
+                    return Ok(Plan {
+                        plan,
+                        workspace,
+                        scalars: self.scalars,
+                        _made_of: None,
+                    });
+                }
+                Err(refusal) => tracing::debug!("cuDNN does not take a kept plan ({refusal})"),
+            }
+        }
+        let plan = self.compiled(on)?;
+        // Without its text a plan is made again by the next process.
+        match plan
+            .plan
+            .text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
+        {
+            Ok(json) => plans.put(&name, &json),
+            Err(refusal) => tracing::debug!("cuDNN has no text of a plan ({refusal})"),
+        }
+        Ok(plan)
+    }
+
+    fn compiled(self, on: &Place) -> Result<Plan, Refusal> {
         let graph = Descriptor::new(Type::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         let operations: Vec<&Descriptor> = self.operations.iter().collect();
         graph.set_parts(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?;
@@ -293,8 +347,7 @@ impl Graph {
                         plan,
                         workspace,
                         scalars: self.scalars,
-                        _graph: graph,
-                        _configuration: configuration,
+                        _made_of: Some([graph, configuration]),
                     });
                 }
                 Err(said) => refusal = said,
@@ -313,42 +366,81 @@ fn finished(configuration: &Descriptor, on: &Place) -> Result<(Descriptor, usize
     )?;
     on.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
     on.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
-    let plan = plan.finalized()?;
+    with_workspace(plan.finalized()?)
+}
+
+/// The plan that a text of cuDNN's describes, with its compiled kernels, and the bytes of its workspace.
+fn restored(json: &[u8], on: &Place) -> Result<(Descriptor, usize), Refusal> {
+    let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+    on.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
+    on.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
+    plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)?;
+    with_workspace(plan.finalized()?)
+}
+
+fn with_workspace(plan: Descriptor) -> Result<(Descriptor, usize), Refusal> {
     let bytes = plan.integer(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
     Ok((plan, usize::try_from(bytes).unwrap_or(0)))
 }
 
-/// Which GPU a plan is for.
+/// Which GPU a plan is for, and what is kept of plans for such ones.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) struct Place {
+    gpu: Gpu,
+    plans: Option<Files>,
+}
+
+#[derive(Debug)]
+enum Gpu {
     /// That of the handle.
     Handle(cudnnHandle_t),
-    /// One that is described by cuDNN's JSON of its properties: nothing is computed there.
+    /// One that is described to cuDNN by its properties: nothing is computed there.
     Described(Descriptor),
 }
 
 impl Place {
+    /// The GPU of a handle.
+    pub(super) fn of(handle: cudnnHandle_t, plans: Option<Files>) -> Self {
+        Self {
+            gpu: Gpu::Handle(handle),
+            plans,
+        }
+    }
+
+    /// The GPU of an index, without a handle: nothing is computed there.
+    pub(super) fn of_device(index: i32, plans: Option<Files>) -> Result<Self, Refusal> {
+        let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
+        properties.set(Name::CUDNN_ATTR_DEVICEPROP_DEVICE_ID, &[index])?;
+        Ok(Self {
+            gpu: Gpu::Described(properties.finalized()?),
+            plans,
+        })
+    }
+
     /// A GPU of these properties, without one.
-    pub(super) fn described(json: &str) -> Result<Self, Refusal> {
+    pub(super) fn described(json: &str, plans: Option<Files>) -> Result<Self, Refusal> {
         let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         properties.set(
             Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
             json.as_bytes(),
         )?;
-        Ok(Self::Described(properties.finalized()?))
+        Ok(Self {
+            gpu: Gpu::Described(properties.finalized()?),
+            plans,
+        })
     }
 
     fn set_handle(&self, of: &Descriptor, name: Name) -> Result<(), Refusal> {
-        match self {
-            Self::Handle(handle) => of.set(name, &[*handle]),
-            Self::Described(_) => Ok(()),
+        match &self.gpu {
+            Gpu::Handle(handle) => of.set(name, &[*handle]),
+            Gpu::Described(_) => Ok(()),
         }
     }
 
     fn set_properties(&self, of: &Descriptor, name: Name) -> Result<(), Refusal> {
-        match self {
-            Self::Handle(_) => Ok(()),
-            Self::Described(properties) => of.set_parts(name, &[properties]),
+        match &self.gpu {
+            Gpu::Handle(_) => Ok(()),
+            Gpu::Described(properties) => of.set_parts(name, &[properties]),
         }
     }
 }
@@ -360,8 +452,8 @@ pub(super) struct Plan {
     /// Bytes of scratch memory.
     pub(super) workspace: usize,
     scalars: Vec<(i64, f32)>,
-    _graph: Descriptor,
-    _configuration: Descriptor,
+    /// The graph and the configuration, unless the plan was kept.
+    _made_of: Option<[Descriptor; 2]>,
 }
 
 impl Plan {

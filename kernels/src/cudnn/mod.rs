@@ -1,11 +1,12 @@
 //! Attention by NVIDIA's cuDNN, on CubeCL's own CUDA stream, between its own launches.
 //!
 //! Its kernels for Hopper are several times as fast as those that CubeCL makes of ours. The library is
-//! opened at run time; a plan is asked for once for each form of a micro-batch. Where the library is
+//! opened at run time; a plan is asked for once for each form of a micro-batch, and kept on disk. Where the library is
 //! missing, too old, switched off or has no engine, whoever asks computes with our kernels. Those give
 //! the same bits every time; cuDNN's backward pass adds query gradients in the order in which its blocks
 //! end, so that the last bits differ from run to run.
 
+mod ahead;
 mod descriptor;
 mod graph;
 mod sdpa;
@@ -24,8 +25,10 @@ use cudarc::driver::result::memset_d8_async;
 
 use crate::attention::{Causality, Documents, Queries};
 use crate::cube::launch::output;
-use crate::gpu::{Library, compute_capability};
+use crate::gpu::{self, Library, compute_capability};
+use crate::kept::{self, Files};
 use crate::on_stream::{Asked, is_cuda, on_stream};
+pub use ahead::{AttentionLayers, PlansAhead, n_attention_forms};
 use descriptor::{Refusal, checked};
 use graph::{Place, Plan};
 use sdpa::{Band, Form, uid};
@@ -46,11 +49,27 @@ const MOST_SCRATCH: usize = 4 << 30;
 
 /// Whether attention of tensors of this client can be had.
 pub(crate) fn is_served(client: &Client) -> bool {
+    is_cuda(client) && is_found()
+}
+
+fn is_found() -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: the library is open.
         Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
-    is_cuda(client) && *IS_FOUND
+    *IS_FOUND
+}
+
+/// Whether engines of a device compute with ragged sums: those for Ampere, Ada and the small Blackwells
+/// are wrong with them (cudnn-frontend 1.32 withholds them there).
+fn takes_ragged(index: i32) -> Option<bool> {
+    let capability = compute_capability(index).ok()?;
+    Some(matches!(capability, (9, 0) | (10, 0) | (10, 3)))
+}
+
+/// Which device a CUDA client is of.
+fn index_of(client: &Client) -> i32 {
+    client.service_id().device.index_id.into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -189,6 +208,7 @@ impl Attention<'_> {
         let row = row * DType::BF16.size();
         let (end, n) = (self.documents.end(), self.documents.n_tokens());
         let buffers = [handles(&reads), handles(&writes), scratch];
+        let index = index_of(client);
         on_stream::<Cudnn>(client, buffers, move |stream, addresses| {
             let failed = |call, code| DriverError::new(call, code);
             let scratch = addresses.get(n_tensors).copied().unwrap_or(0);
@@ -205,7 +225,7 @@ impl Attention<'_> {
                 unsafe { memset_d8_async(first, 0, (n - end) * row, stream) }
                     .map_err(|error| failed("cuMemsetD8Async", error.0 as u32))?;
             }
-            with_held(|held| {
+            with_held(index, |held| {
                 let plan = held
                     .plans
                     .get(&(form.clone(), pass))
@@ -248,7 +268,23 @@ impl Form {
         let heads = queries.heads;
         let groups = (all - heads) / 2;
         let lengths: Vec<usize> = documents.spans().map(|(_, length)| length).collect();
+        let takes_ragged = takes_ragged(index_of(client))?;
+        let scale = queries.scale(size) as f32;
+        let dims = [n, heads, groups, size];
+        Self::fitting(takes_ragged, dims, scale, &lengths, causality)
+    }
+
+    /// How cuDNN would see attention of `n` tokens in documents of these lengths, with so many query and
+    /// key/value heads of a size.
+    fn fitting(
+        takes_ragged: bool,
+        [n, heads, groups, size]: [usize; 4],
+        scale: f32,
+        lengths: &[usize],
+        causality: Causality,
+    ) -> Option<Self> {
         let longest = *lengths.iter().max()?;
+        let all = heads + 2 * groups;
         // The engines read sixteen bytes at a time, and count elements in 31 bits.
         if size % 8 != 0 || n * all * size > i32::MAX as usize {
             return None;
@@ -261,17 +297,10 @@ impl Form {
             heads,
             groups,
             size,
-            scale: (queries.scale(size) as f32).to_bits(),
+            scale: scale.to_bits(),
             band: Band::of(causality, longest),
             ragged: false,
         };
-        // Engines for Ampere, Ada and the small Blackwells are wrong with ragged sums (cudnn-frontend
-        // 1.32 withholds them there).
-        let index = client.service_id().device.index_id;
-        let takes_ragged = matches!(
-            compute_capability(index.into()).ok()?,
-            (9, 0) | (10, 0) | (10, 3)
-        );
         let ragged = Form {
             ragged: true,
             ..form.clone()
@@ -286,10 +315,10 @@ impl Form {
     /// is none.
     fn workspace(&self, client: &Client, pass: Pass) -> Option<usize> {
         static FOUND: Asked<(Form, Pass), usize> = Asked::none();
-        let (form, wanted) = (self.clone(), pass);
+        let (form, wanted, index) = (self.clone(), pass, index_of(client));
         // Once for a form: an answer is kept.
         FOUND.get(client, (self.clone(), pass), move || {
-            let made = with_held(|held| held.make(&form, wanted));
+            let made = with_held(index, |held| held.make(&form, wanted));
             if let Err(refusal) = &made {
                 tracing::warn!(
                     "cuDNN has no plan for attention of {} heads of {} over documents of up to {} \
@@ -321,29 +350,36 @@ pub struct AttentionShape {
     pub ragged: bool,
 }
 
+impl AttentionShape {
+    fn form(&self) -> Form {
+        let [heads, groups] = self.heads;
+        Form {
+            documents: self.documents,
+            length: self.length,
+            heads,
+            groups,
+            size: self.size,
+            scale: (Queries::from(heads).scale(self.size) as f32).to_bits(),
+            band: Band::of(self.causality, self.length),
+            ragged: self.ragged,
+        }
+    }
+}
+
 /// Bytes of the workspaces of cuDNN's plans for attention, forward and backward, on a GPU that is
-/// described by cuDNN's JSON of device properties; none has to be there.
+/// described by cuDNN's JSON of device properties, under a name; none has to be there. The plans are
+/// those that were kept for this name, if there are any.
 ///
 /// # Errors
 ///
 /// In cuDNN's words, for the pass that no engine takes.
 pub fn plan_workspaces(
-    properties: &str,
+    (name, properties): (&str, &str),
     shape: AttentionShape,
 ) -> Result<[Result<usize, String>; 2], String> {
     let said = |refusal: Refusal| refusal.to_string();
-    let on = Place::described(properties).map_err(said)?;
-    let [heads, groups] = shape.heads;
-    let form = Form {
-        documents: shape.documents,
-        length: shape.length,
-        heads,
-        groups,
-        size: shape.size,
-        scale: (Queries::from(heads).scale(shape.size) as f32).to_bits(),
-        band: Band::of(shape.causality, shape.length),
-        ragged: shape.ragged,
-    };
+    let on = Place::described(properties, kept_plans(name)).map_err(said)?;
+    let form = shape.form();
     Ok([form.forward(&on), form.backward(&on)]
         .map(|plan| plan.map(|plan| plan.workspace).map_err(said)))
 }
@@ -443,6 +479,7 @@ pub(crate) fn numbers(of: &Documents, documents: usize, units: [usize; 3]) -> Ve
 
 /// What the thread of a device holds for as long as it lives.
 struct Held {
+    on: Place,
     handle: cudnnHandle_t,
     plans: HashMap<(Form, Pass), Plan>,
 }
@@ -451,26 +488,38 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-fn with_held<T>(body: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> Result<T, Refusal> {
+/// On the thread of the device with this index.
+fn with_held<T>(
+    index: i32,
+    body: impl FnOnce(&mut Held) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     HELD.with_borrow_mut(|held| {
         if held.is_none() {
             let mut handle = std::ptr::null_mut();
             // SAFETY: the library writes the handle there; the thread's context is that of the device.
             checked(unsafe { cudnnCreate(&raw mut handle) })?;
             let plans = HashMap::new();
-            *held = Some(Held { handle, plans });
+            let kept = gpu::kind(index).ok().and_then(|kind| kept_plans(&kind));
+            let on = Place::of(handle, kept);
+            *held = Some(Held { on, handle, plans });
         }
         body(held.as_mut().expect("made above"))
     })
 }
 
+/// What is kept of plans for a kind of GPU.
+fn kept_plans(kind: &str) -> Option<Files> {
+    // SAFETY: the library is open.
+    let version = unsafe { cudnnGetVersion() };
+    kept::folder("cudnn", version, kind).map(Files::of)
+}
+
 impl Held {
     /// Makes a plan and says the bytes of its workspace.
     fn make(&mut self, form: &Form, pass: Pass) -> Result<usize, Refusal> {
-        let on = Place::Handle(self.handle);
         let plan = match pass {
-            Pass::Forward => form.forward(&on),
-            Pass::Backward => form.backward(&on),
+            Pass::Forward => form.forward(&self.on),
+            Pass::Backward => form.backward(&self.on),
         }?;
         let workspace = plan.workspace;
         self.plans.insert((form.clone(), pass), plan);

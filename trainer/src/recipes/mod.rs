@@ -1,5 +1,6 @@
 //! One straight loop for each thing that is trained.
 
+mod attention_ahead;
 pub mod history;
 pub mod kept_blocks;
 mod loss_watch;

@@ -14,6 +14,7 @@ use tooltune_kernels::{is_cpu, operation};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, StepBatch, collate};
 use tooltune_rows::examples::Examples;
 
+use super::attention_ahead;
 use super::history::HISTORY_FILE;
 use super::kept_blocks::KeptBlocks;
 use super::preparation::Preparation;
@@ -27,7 +28,7 @@ use super::starting;
 use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::config::Config;
-use crate::device::loss_rows;
+use crate::device::{PlansAhead, loss_rows};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
 use crate::interrupt::Interrupt;
@@ -60,6 +61,8 @@ struct Run<'a> {
     interrupt: Option<Interrupt>,
     /// The evaluations without a better one, once they are too many.
     stopped_early: Option<u64>,
+    /// Threads that make what the device will need.
+    _plans: PlansAhead,
 }
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
@@ -132,6 +135,7 @@ impl<'a> Run<'a> {
             settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
         let slots = preparation.lora.slots(&preparation.base.config)?;
         let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
+        let plans = attention_ahead::begin(preparation, compute_dtype, device);
         let mut adapters = match &start {
             Some(checkpoint) => {
                 let lora = &preparation.lora;
@@ -186,6 +190,7 @@ impl<'a> Run<'a> {
             reporter,
             interrupt: None,
             stopped_early,
+            _plans: plans,
         };
         if let Some(checkpoint) = &start {
             let has_steps = run.state.step < preparation.total_steps && stopped_early.is_none();

@@ -231,6 +231,15 @@ impl StepOrder {
             .collect()
     }
 
+    /// Tokens of an example, by its position in the data set.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such example.
+    pub fn length(&self, example: usize) -> usize {
+        self.lengths[example] as usize
+    }
+
     /// The step at `cursor` and the cursor of the step after it.
     ///
     /// A cursor at or past the end of its epoch means the first step of the next epoch.

@@ -1,0 +1,35 @@
+//! Plans for the attention of a run's micro-batches, made while weights are read and steps computed.
+
+use burn::tensor::Device;
+use tooltune_kernels::{Causality, ComputeDtype};
+
+use super::preparation::Preparation;
+use crate::device::{PlansAhead, plan_attention};
+use crate::models::layers::Mixer;
+
+/// Begins to make the plans of all steps of the first epoch; later ones have hardly a form that it has
+/// not.
+pub(super) fn begin(preparation: &Preparation, dtype: ComputeDtype, device: &Device) -> PlansAhead {
+    if dtype != ComputeDtype::Bf16 {
+        return PlansAhead::default();
+    }
+    let model = &preparation.base.config;
+    let mut causalities = Vec::new();
+    let attending = model.layers.iter();
+    for layer in attending.filter(|layer| layer.mixer == Mixer::Attention) {
+        let causality = layer.window.map_or(Causality::Causal, Causality::Sliding);
+        if !causalities.contains(&causality) {
+            causalities.push(causality);
+        }
+    }
+    let heads = [
+        model.num_attention_heads,
+        model.num_key_value_heads,
+        model.head_dim,
+    ];
+    let order = &preparation.order;
+    let n_steps = (order.steps_in_epoch(0) as u64).min(preparation.total_steps) as usize;
+    let micro_batches = (0..n_steps).flat_map(|step| order.step(0, step));
+    let lengths = |ids: Vec<usize>| ids.into_iter().map(|id| order.length(id)).collect();
+    plan_attention(device, heads, causalities, micro_batches.map(lengths))
+}
