@@ -19,6 +19,8 @@ from launches import RANK, TABLE, Step, name_of, read_table, shape_of
 from machine import ROOT, commit
 
 OUTPUT = ROOT / "benchmarks/forecast.md"
+# What the program launched that was measured on the H200.
+OF_MEASURED = TABLE.with_name("launches_measured.json")
 # The row whose arithmetic is shown.
 SHOWN_GPU, SHOWN = "H100 SXM", Step("llama-3-8b", 2, 4096, 0.05, "kept")
 # Steps of the page: shape, documents, tokens of each.
@@ -26,9 +28,10 @@ ROWS = [("llama-3-8b", 2, 4096), ("llama-3-8b", 1, 16384), ("llama-3.2-1b", 8, 2
 MEASURED = ROOT / "benchmarks/h200.md"
 
 Work = collections.namedtuple("Work", "launches flops bytes ms")
-Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers intermediate")
-# Of a kernel: its class, bytes of main memory as a function of its threads and of the model's shape, and which share of a GPU they go at.
-Kernel = collections.namedtuple("Kernel", "kind bytes rate", defaults=["memory"])
+Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers intermediate tokens", defaults=[0])
+# Of a kernel: its class, bytes of main memory as a function of its threads and of the model's shape, which share of a GPU they go at, and
+# elements whose dropout it draws.
+Kernel = collections.namedtuple("Kernel", "kind bytes rate draws", defaults=["memory", lambda threads, shape: 0.0])
 
 
 def a_thread(n: float):
@@ -45,6 +48,65 @@ def maps_of(shape: Shape) -> list:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     maps = [(shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden)]
     return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
+
+
+# A block of 256 threads has so many rows or columns: kernels/src/lora_linear/low_rank.
+LOW_ROWS, SHARE_ROWS, SHARE_COLUMNS, GRADIENT_COLUMNS = 64, 64, 128, 64
+
+
+def stacks_of(shape: Shape) -> list:
+    """Inputs of the stacks of a block, and the outputs of each map."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return [(shape.hidden, [queries, keys, keys]), (queries, [shape.hidden]), (shape.hidden, [shape.intermediate] * 2), (shape.intermediate, [shape.hidden])]
+
+
+def input_low_rows(threads: int) -> float:
+    """Rows of the four stacks of a block, one after the other: a stack's adapters are one launch."""
+    return threads / 256 * LOW_ROWS
+
+
+def input_low_bytes(threads: int, shape: Shape) -> float:
+    return input_low_rows(threads) * 2 * sum(inputs for inputs, _ in stacks_of(shape)) / 4
+
+
+def seen_elements(shape: Shape) -> float:
+    """What all adapters of a block see of a row, each by its own dropout."""
+    return sum(inputs * len(outputs) for inputs, outputs in stacks_of(shape))
+
+
+def output_low_bytes(threads: int, shape: Shape) -> float:
+    """Each map's columns by blocks of their own: of queries, keys and values, and of gate and up."""
+    outputs = [width for _, outputs in stacks_of(shape) if len(outputs) > 1 for width in outputs]
+    return threads / 256 * LOW_ROWS * 2 * sum(outputs) / len(outputs)
+
+
+def wide_share_bytes(threads: int, shape: Shape) -> float:
+    """Outputs of stacks without a residual, written: of queries, keys and values, and of gate and up; a map that is narrower than the
+    widest leaves some blocks idle."""
+    stacks = [outputs for _, outputs in stacks_of(shape) if len(outputs) > 1]
+    blocks = sum(len(outputs) * -(-max(outputs) // SHARE_COLUMNS) for outputs in stacks)
+    return threads / 256 / blocks * SHARE_ROWS * 2 * sum(map(sum, stacks))
+
+
+def share_elements(threads: int) -> float:
+    return threads / 256 * SHARE_ROWS * SHARE_COLUMNS
+
+
+def input_share_draws(threads: int, shape: Shape) -> float:
+    return share_elements(threads) * seen_elements(shape) / sum(inputs for inputs, _ in stacks_of(shape))
+
+
+def gradient_columns(shape: Shape) -> float:
+    return sum(inputs + sum(outputs) for inputs, outputs in stacks_of(shape))
+
+
+def gradient_bytes(threads: int, shape: Shape) -> float:
+    """What adapters have read, and the gradients of their outputs, once each."""
+    return threads / 256 * GRADIENT_COLUMNS * 2 * shape.tokens
+
+
+def gradient_draws(threads: int, shape: Shape) -> float:
+    return threads / 256 * GRADIENT_COLUMNS * shape.tokens * seen_elements(shape) / gradient_columns(shape)
 
 
 def dropped_bytes(threads: int, shape: Shape) -> float:
@@ -75,15 +137,28 @@ KERNELS = {
     "copy_rows": Kernel(ELEMENTWISE, a_thread(4 * 2 + 4 * 4)),
     # The stream to bf16; and, with the gradient of that, to its own.
     "normalize_t": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2))),
-    "normalize_dx": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
+    # With the norm again, and the residual's gradient added.
+    "normalize_dx": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4 + 4 + 2))),
     # A pair of vectors, read and written.
     "rotate_pairs": Kernel(ELEMENTWISE, a_thread(2 * 2 * 16)),
-    # Gate and up to their product; with its gradient to their gradients.
+    # Gate and up to their product; with its gradient to their gradients and their product again.
     "gate_t": Kernel(ELEMENTWISE, a_thread(3 * 16)),
-    "gate_gradient": Kernel(ELEMENTWISE, a_thread(5 * 16)),
+    "gate_gradient": Kernel(ELEMENTWISE, a_thread(6 * 16)),
     # Part of our backward pass of attention: cuDNN's does it within its own time.
     "dot_rows": Kernel(ATTENTION, a_thread(0)),
+    # In the measured program alone: without what was read, and the residual's share.
+    "normalize_dx_alone": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
+    "gate_gradient_alone": Kernel(ELEMENTWISE, a_thread(5 * 16)),
     "drop_elements": Kernel(LORA, dropped_bytes, "dropout"),
+    "input_lows": Kernel(LORA, input_low_bytes, "adapters", lambda threads, shape: input_low_rows(threads) * seen_elements(shape) / 4),
+    "output_lows_x_bf16": Kernel(LORA, output_low_bytes, "adapters"),
+    # The stream's gradient, which is written in bf16, too.
+    "output_lows_x_f32": Kernel(LORA, lambda threads, shape: threads / 256 * LOW_ROWS * shape.hidden * (4 + 2), "adapters"),
+    "output_shares_t_bf16_o_bf16": Kernel(LORA, wide_share_bytes, "adapters"),
+    # The residual is read, and the sum written, f32.
+    "output_shares_t_bf16_o_f32": Kernel(LORA, lambda threads, shape: share_elements(threads) * 8, "adapters"),
+    "input_shares": Kernel(LORA, lambda threads, shape: share_elements(threads) * 2, "adapters", input_share_draws),
+    "factor_gradients": Kernel(LORA, gradient_bytes, "adapters", gradient_draws),
     "norm_spans": Kernel(ELEMENTWISE, head_norm_bytes),
     # Logits read twice, and their gradients written.
     "row_losses": Kernel(HEAD, a_row(lambda shape: shape.vocabulary * 2 * 3)),
@@ -177,6 +252,7 @@ def works(step: Step, rows: dict, shape: Shape, gpu) -> dict:
     """{class: Work} of a step on a GPU."""
     rate = gpu.tflops * gpu.products.share
     bandwidth = gpu.gbs * gpu.memory.share
+    shape = shape._replace(tokens=step.documents * step.length)
     sums = {kind: [0, 0.0, 0.0, 0.0] for kind in CLASSES}
 
     def add(kind, launches, flops, n_bytes, seconds):
@@ -199,7 +275,9 @@ def works(step: Step, rows: dict, shape: Shape, gpu) -> dict:
         else:
             kernel = kernel_of(of)
             n_bytes = kernel.bytes(threads, shape)
-            add(kernel.kind, launches, 0.0, n_bytes, n_bytes / (gpu.gbs * getattr(gpu, kernel.rate).share) / 1e9)
+            draws = kernel.draws(threads, shape) if step.dropout > 0 else 0.0
+            seconds = max(n_bytes / (gpu.gbs * getattr(gpu, kernel.rate).share) / 1e9, draws / gpu.draws / 1e12)
+            add(kernel.kind, launches, 0.0, n_bytes, seconds)
     n = sum(launches for launches, *_ in sums.values())
     busy = sum(ms for *_, ms in sums.values())
     # The host launches while the GPU computes; what it needs beyond that is waited for.
@@ -292,7 +370,7 @@ def shown_work(table: dict) -> list:
         f"- attention: {' + '.join(attention_parts(step, shape, gpu))} = {attention.ms:.0f} ms. "
         "Seven products of the size of the scores a layer, of which half is computed: two forward, five backward",
         f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms",
-        f"- LoRA: {lora.bytes / 1e9:.1f} GB of dropout and products, each at its rate; its {lora.flops / 1e12:.1f} TFLOP are hidden behind them",
+        f"- LoRA: {lora.bytes / 1e9:.1f} GB, or its draws of dropout at {gpu.draws:g} x 10^12 a second, whichever takes a kernel longer",
         f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
     ]
     return lines + ["", "What is launched:", "", *kernel_lines(step, rows, shape)]
@@ -310,6 +388,7 @@ def attention_parts(step: Step, shape: Shape, gpu) -> list:
 
 def kernel_lines(step: Step, rows: dict, shape: Shape) -> list:
     """Every kernel of the shown row."""
+    shape = shape._replace(tokens=step.documents * step.length)
     lines = ["| what is launched | class | launches of the model | in a further block | TFLOP | GB |", "|---|---|--:|--:|--:|--:|"]
     for name, row in rows.items():
         launches, threads = total(row, shape.layers)
@@ -399,8 +478,10 @@ def gpu_of(page: Path):
 
 
 def beside(table: dict, page: Path) -> list:
-    """Measured numbers of a page of two documents of 4,096 tokens with dropout .05 beside the forecast."""
+    """Measured numbers of a page of two documents of 4,096 tokens with dropout .05 beside the forecast of what was launched there."""
     gpu = gpu_of(page)
+    if page.resolve() == MEASURED.resolve():
+        table = read_table(OF_MEASURED)
     lines = [
         "| model | blocks | measured, tokens/s | forecast | forecast / measured | memory, measured | forecast |",
         "|---|---|--:|--:|--:|--:|--:|",
@@ -410,9 +491,9 @@ def beside(table: dict, page: Path) -> list:
         if name_of(step) not in table:
             continue
         own = speed(step, works(step, table[name_of(step)][0], read_shape(shape_name), gpu))
-        # As the measured program did it.
-        n_tokens = step.documents * step.length
-        own = n_tokens / (n_tokens / own + (n_tokens - step.documents) * rates.ROW_BACK_US / 1e6)
+        if page.resolve() == MEASURED.resolve():
+            n_tokens = step.documents * step.length
+            own = n_tokens / (n_tokens / own + (n_tokens - step.documents) * rates.ROW_BACK_US / 1e6)
         lines.append(f"| {shape_name} | {blocks} | {measured:,.0f} | {own:,.0f} | {own / measured:.2f} | {gib} | {gib_cell(memory_of(table, step))} |")
     return lines
 
@@ -464,7 +545,9 @@ def page(table: dict, measured: list) -> list:
             lines += [
                 f"These four steps are what the H200's share of products, {gpu_of(file).products.share:g}, was chosen by, and no other share was: one number, nearest to all four. "
                 "That they agree is no proof of the forecast; that kept and recomputed blocks, and two models, agree with one number is some.",
-                f"The measured program put the gradients of learned rows back with kernels of Burn's, {rates.ROW_BACK_US:g} µs a row; the forecasts beside it have that, the others do not.",
+                f"The forecasts beside them are of what the measured program launched, `{OF_MEASURED.relative_to(ROOT)}`: it dropped out in kernels of their own, left low-rank products to cuBLASLt, "
+                f"and put the gradients of learned rows back with kernels of Burn's, {rates.ROW_BACK_US:g} µs a row. "
+                "No GPU has run the kernels that do this since; their rate is that of cuBLASLt's low-rank products, and that of the draws is the dropout's.",
                 "",
             ]
         lines += [*beside(table, file), ""]

@@ -9,8 +9,10 @@ import collections
 
 Share = collections.namedtuple("Share", "share source reason")
 # Peaks: dense bf16 products with sums in f32, TFLOP/s; memory, GB/s. GiB: what nvidia-smi reports. Shares: of TFLOP/s for products and
-# attention, which is causal and by cuDNN; of GB/s for what is elementwise, dropout, and the products of adapters.
-Gpu = collections.namedtuple("Gpu", "name gib tflops gbs source products forward backward memory dropout adapters")
+# attention, which is causal and by cuDNN; of GB/s for what is elementwise, dropout, and the products of adapters. Draws: elements whose
+# dropout is drawn, 10^12 a second: dropout alone moved 3.3 to 4.0 TB/s on the H200, 4 bytes an element, so it draws no fewer than 0.83 to 1.0;
+# on others by their multiprocessors and clocks, each of which has as many units for integers.
+Gpu = collections.namedtuple("Gpu", "name gib tflops gbs source products forward backward memory dropout adapters draws")
 
 # Classes of work, in the order of the page.
 PRODUCTS, HEAD, ATTENTION, ELEMENTWISE, LORA, LAUNCHES = "products", "head", "attention", "elementwise", "LoRA", "launches"
@@ -34,7 +36,7 @@ GPUS = [
         Share(0.57, FA2_A100, "FlashAttention-2, whose algorithm is cuDNN's on Ampere: 156 to 159 TFLOP/s of causal attention there, .51, at 4,096 tokens with the heads of Llama-3-8B; up to some 200, .64, by arXiv 2307.08691, figure 5 (d); between them"),
         Share(0.49, FA2_PAPER, "at best .63 backward there and .73 forward, both without a mask: .86 of the share of forward"),
         Share(0.85, "https://github.com/calculon-ai/calculon, systems/a100_80g.json", ".90 for 100 MB and more there; ours read several arrays, some of them twice"),
-        DROPOUT, ADAPTERS,
+        DROPOUT, ADAPTERS, 0.57,
     ),
     Gpu(
         "H100 SXM", 79.6, 989.4, 3350.0,
@@ -43,7 +45,7 @@ GPUS = [
         Share(0.536, MEASURED, SAME_PROCESSOR),
         Share(0.445, MEASURED, SAME_PROCESSOR),
         Share(0.85, "https://github.com/NVIDIA/cuda-samples/issues/392", "2,959 GB/s of copies within a GPU there, .88, and as on the H200"),
-        DROPOUT, ADAPTERS,
+        DROPOUT, ADAPTERS, 0.9,
     ),
     Gpu(
         "H200", 140.4, 989.4, 4800.0,
@@ -52,7 +54,7 @@ GPUS = [
         Share(0.536, MEASURED, "530 TFLOP/s"),
         Share(0.445, MEASURED, "440 TFLOP/s"),
         Share(0.85, MEASURED, "3.2 to 4.3 TB/s: the 5.7 GB of a block in 1.37 ms, .87"),
-        DROPOUT, ADAPTERS,
+        DROPOUT, ADAPTERS, 0.9,
     ),
     Gpu(
         "RTX 4090", 23.99, 165.2, 1008.0,
@@ -61,7 +63,7 @@ GPUS = [
         Share(0.85, FA2_4090, "151 TFLOP/s of causal attention at 2,048 tokens there, .92, by FlashAttention-2, whose algorithm is cuDNN's on Ada; a step leaves less of it"),
         Share(0.58, FA2_4090, "99 TFLOP/s there, .60"),
         Share(0.85, "https://github.com/krrishnarraj/clpeak/issues/106", "910 GB/s there, .90; ours read several arrays, some of them twice"),
-        DROPOUT, ADAPTERS,
+        DROPOUT, ADAPTERS, 1.2,
     ),
 ]
 

@@ -123,20 +123,17 @@ def kept_of(state, threshold, n, width):
     return kept
 
 
-def dropout(checks, kind):
-    dtype, [n, width] = TYPES[kind], [9, 133]
+def dropout(checks, kind, vector):
+    dtype, [n, width] = TYPES[kind], [9, 136]
     state, threshold = 0xFEDCBA9876543210, 20000
-    x, y = torch.randn(n, width).to(dtype), torch.empty(n, width, dtype=dtype)
-    kernel = checks.kernel(f"drop_elements_t_{kind}")
-    scalars = {"u32": [n, width, state & 0xFFFFFFFF, state >> 32, threshold]}
-    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
+    x, before = torch.randn(n, width).to(dtype), torch.randn(n, width).to(dtype)
     kept = kept_of(state, threshold, n, width)
-    checks.near(f"dropout {kind}", y, x.double() * kept)
-    before = torch.randn(n, width).to(dtype)
-    y = before.clone()
-    kernel = checks.kernel(f"drop_elements_t_{kind} added")
-    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
-    checks.near(f"dropout {kind}, added", y, before.double() + x.double() * kept)
+    for size, form, added in [(vector, "", 0), (vector, " added", before.double()), (1, " single", 0)]:
+        y, vectors_of_row = before.clone(), width // size
+        units = math.ceil(vectors_of_row / 4)
+        scalars = {"u32": [n, vectors_of_row, units, state & 0xFFFFFFFF, state >> 32, threshold]}
+        checks.kernel(f"drop_elements_t_{kind}_n_{size}{form}")(vectors(n * units), [x, y], **scalars)
+        checks.near(f"dropout {kind}{form}", y, added + x.double() * kept)
 
 
 def low_rank(checks, form, n_parts, fragments, dropped):
@@ -176,12 +173,15 @@ def low_rank(checks, form, n_parts, fragments, dropped):
     split = [dy[:, f : f + o].double() for f, o in zip(firsts, outputs)]
     d_lows = filled([(d @ b.double()) * scale for d, (_, b), scale in zip(split, matrices, scales)])
     found = torch.full_like(lows, 7)
-    kernel = checks.kernel(f"low_values_t_bf16_n_8 {form} Inputs")
-    kernel((row_cubes, 1), [x, factors, found], u32=[*parts(True), *rows, inputs // 8], f32=scales)
+    kernel = checks.kernel(f"input_lows_t_bf16_n_8 {form}")
+    kernel((row_cubes, 1), [x, factors, torch.empty(0), found], u32=[*parts(True), *rows, inputs // 8], f32=scales)
     checks.near(f"{name} values", found, lows)
-    kernel = checks.kernel(f"low_values_t_bf16_n_8 {form} Outputs")
-    kernel((row_cubes, n_parts), [dy, factors, found], u32=[*parts(False), *rows, sum(outputs) // 8], f32=scales)
-    checks.near(f"{name} values of gradients", found, d_lows)
+    for kind, size, given in [("bf16", 8, dy), ("f32", 4, dy.float() + 1e-4)]:
+        copy, found = torch.zeros_like(dy), torch.full_like(lows, 7)
+        kernel = checks.kernel(f"output_lows_x_{kind}_t_bf16_m_{size}_n_8 {form}")
+        kernel((row_cubes, n_parts), [given, factors, copy, found], u32=[*parts(False), *rows, sum(outputs) // 8], f32=scales)
+        checks.near(f"{name} values of gradients in {kind}", found, d_lows)
+        assert torch.equal(copy, given.bfloat16() if kind == "f32" else torch.zeros_like(dy)), "gradients in the type of products"
 
     def own(values, i):
         return values[:, i * low : i * low + ranks[i]].double()
@@ -190,15 +190,15 @@ def low_rank(checks, form, n_parts, fragments, dropped):
     scalars = {"u32": [*parts(False), *rows, sum(outputs) // 8], "f32": [1.0] * n_parts}
     grid, residual = (row_cubes, math.ceil(max(outputs) / 128), n_parts), torch.randn(n, sum(outputs))
     y = torch.full_like(dy, 7)
-    checks.kernel(f"shares_t_bf16_o_bf16_n_8_m_8_w_4 {form} Outputs")(grid, [lows, factors, y, y], **scalars)
+    checks.kernel(f"output_shares_t_bf16_o_bf16_n_8_m_8_w_4 {form}")(grid, [lows, factors, y, y], **scalars)
     checks.near(f"{name} outputs", y, added)
     y = torch.full_like(residual, 7)
-    checks.kernel(f"shares_t_bf16_o_f32_n_8_m_4_w_4 {form} OutputsAdded")(grid, [lows, factors, residual, y], **scalars)
+    checks.kernel(f"output_shares_t_bf16_o_f32_n_8_m_4_w_4 {form}")(grid, [lows, factors, residual, y], **scalars)
     checks.near(f"{name} outputs and residual", y, added + residual.double())
     gradient = sum((own(d_lows, i) @ matrices[i][0].double()) * (kept_of(states[i], threshold, n, inputs) if dropped else 1) for i in range(n_parts))
     dx = torch.full_like(x, 7)
-    kernel = checks.kernel(f"shares_t_bf16_o_bf16_n_8_m_8_w_4 {form} Inputs")
-    kernel((row_cubes, math.ceil(inputs / 128)), [d_lows, factors, dx, dx], u32=[*parts(True), *rows, inputs // 8], f32=[1.0] * n_parts)
+    kernel = checks.kernel(f"input_shares_t_bf16_n_8_w_4 {form}")
+    kernel((row_cubes, math.ceil(inputs / 128)), [d_lows, factors, dx], u32=[*parts(True), *rows, inputs // 8], f32=[1.0] * n_parts)
     checks.near(f"{name} gradient of what is read", dx, gradient)
 
     expected = torch.cat([g.flatten() for i in range(n_parts) for g in (own(d_lows, i).T @ seen[i], split[i].T @ own(lows, i))])
@@ -330,7 +330,7 @@ def main():
         rms_norm(checks, kind)
         rope(checks, kind, vector)
         swiglu(checks, kind, vector)
-        dropout(checks, kind)
+        dropout(checks, kind, vector)
         losses(checks, kind, vector)
         dot_rows(checks, kind)
         for c, causal in [(64, True), (128, True), (64, False)]:

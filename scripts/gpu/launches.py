@@ -148,9 +148,9 @@ def launches_of_model(rows: dict, layers: int) -> int:
 # ------------------------------------------------------------------------------------------ the table
 
 
-def read_table() -> dict:
+def read_table(file: Path = TABLE) -> dict:
     """{step: ({name: Row}, GiB or None)}"""
-    table = json.loads(TABLE.read_text())
+    table = json.loads(file.read_text())
     return {step: ({name: Row(*row) for name, row in entry["rows"].items()}, entry["gib"]) for step, entry in table.items()}
 
 

@@ -44,7 +44,7 @@ pub fn backward_with_gradient<const D: usize>(
     Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait BackwardOps: Backend {
-    /// A scalar, 0, whose gradient for `y` is `dy`.
+    /// A scalar whose gradient for `y` is `dy`; its value says nothing.
     #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new([1]))]
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
@@ -61,7 +61,7 @@ impl BackwardOps for burn_cubecl::CubeBackend {
         y: burn_cubecl::tensor::CubeTensor,
         _: burn_cubecl::tensor::CubeTensor,
     ) -> burn_cubecl::tensor::CubeTensor {
-        crate::cube::launch::zeros(&y, 1)
+        crate::cube::launch::output(&y, [1], burn::tensor::DType::F32)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Tensors to launch arguments, and numbers of elements to numbers of cubes.
 
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::backend::ops::FloatTensorOps;
-use burn::backend::{DType, FloatDType};
+use burn::backend::DType;
 use burn::tensor::Shape;
-use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -33,12 +31,6 @@ pub(crate) fn output<const D: usize>(
 ) -> CubeTensor {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, Shape::new(shape), dtype)
-}
-
-/// `n` zeros, f32, on the device of `like`.
-pub(crate) fn zeros(like: &CubeTensor, n: usize) -> CubeTensor {
-    let shape = Shape::new([n]);
-    CubeBackend::float_zeros(shape, &like.device, FloatDType::F32)
 }
 
 /// Numbers on the device of `like`.

@@ -12,12 +12,6 @@ use crate::dropout::cuda::{kept_of, row_key};
 /// Columns of a cube.
 pub(super) const COLUMNS: usize = 64;
 
-/// Rows of a tile, of which two units each have one.
-const ROWS: usize = 128;
-
-/// Units that share a row.
-const SHARING: usize = UNITS / ROWS;
-
 /// Vectors of the columns of a cube.
 const COLUMN_VECTORS: usize = COLUMNS / VECTOR;
 
@@ -28,23 +22,25 @@ const COLUMN_FRAGMENTS: usize = COLUMNS / FRAGMENT;
 const TILE_PITCH: usize = pitch(COLUMNS);
 
 /// Vectors of such a tile.
-const TILE: usize = ROWS * TILE_PITCH;
+const fn tile_of(form: Form) -> usize {
+    form.rows * TILE_PITCH
+}
 
 /// Vectors of a tile of low-rank values of some adapters.
 const fn lows_of(form: Form, lanes: usize) -> usize {
-    ROWS * pitch(lanes * form.fragments * FRAGMENT)
+    form.rows * pitch(lanes * form.fragments * FRAGMENT)
 }
 
 /// Bytes of shared memory, of elements of two bytes.
 pub(super) fn shared_bytes(form: Form) -> usize {
-    16 * (form.copies() * TILE + lows_of(form, form.parts)) + 4 * 8 * FRAGMENT_NUMBERS
+    16 * (form.copies() * tile_of(form) + lows_of(form, form.parts)) + 4 * 8 * FRAGMENT_NUMBERS
 }
 
 /// `A`'s gradients `[r, in]`, `d_lowsᵀ (what each adapter sees of x)`, and `B`'s `[out, r]`, `dyᵀ lows`, in
 /// `gradients`.
 ///
 /// A cube has 64 columns, of `x` for all adapters or of the part of `dy` that is an adapter's, and walks
-/// over tiles of 128 rows. A warp has one fragment of the columns and half of a tile's rows.
+/// over tiles of rows. A warp has one fragment of the columns and half of a tile's rows.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn factor_gradients<T: Float, N: Size>(
     x: &[Vector<T, N>],
@@ -63,8 +59,10 @@ pub(super) fn factor_gradients<T: Float, N: Size>(
     #[comptime] form: Form,
     #[define(T)] _dtype: ElemType,
 ) {
-    let mut tile =
-        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(form.copies() * TILE), ALIGNMENT);
+    let mut tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
+        comptime!(form.copies() * tile_of(form)),
+        ALIGNMENT,
+    );
     let mut low_tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
         comptime!(lows_of(form, form.parts)),
         ALIGNMENT,
@@ -143,13 +141,14 @@ fn block<T: Float, N: Size>(
 ) {
     let lanes = comptime!(if of_inputs { form.parts } else { 1 });
     let copies = comptime!(if of_inputs { form.copies() } else { 1 });
-    let own = comptime!(COLUMN_VECTORS / SHARING);
+    let sharing = comptime!(UNITS / form.rows);
+    let own = comptime!(COLUMN_VECTORS * form.rows / UNITS);
     let lane_vectors = comptime!(lanes * form.rank_vectors());
-    let own_lows = comptime!((ROWS * lane_vectors).div_ceil(UNITS));
+    let own_lows = comptime!((form.rows * lane_vectors).div_ceil(UNITS));
     let low_pitch = comptime!(pitch(lanes * form.ranks()));
     let unit = UNIT_POS as usize;
-    let row = unit / SHARING;
-    let place = unit % SHARING;
+    let row = unit / sharing;
+    let place = unit % sharing;
     let width = parts.index(0).width as usize;
     let begin = parts.index(0).first as usize + first;
 
@@ -161,13 +160,13 @@ fn block<T: Float, N: Size>(
     while top < rows || is_read {
         if is_read {
             sync_cube();
-            let token = top - ROWS + row;
+            let token = top - form.rows + row;
             #[unroll]
             for copy in 0..copies {
                 let reader = comptime!(form.reader_of(copy));
                 #[unroll]
                 for v in 0..own {
-                    let column = place + comptime!(v * SHARING);
+                    let column = place + comptime!(v * sharing);
                     let mut value = ahead[v];
                     if comptime!(of_inputs && form.is_masked(reader)) {
                         let part = parts.index(reader);
@@ -182,13 +181,13 @@ fn block<T: Float, N: Size>(
                             VECTOR,
                         );
                     }
-                    tile[comptime!(copy * TILE) + row * TILE_PITCH + column] = value;
+                    tile[comptime!(copy * tile_of(form)) + row * TILE_PITCH + column] = value;
                 }
             }
             #[unroll]
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);
-                if i < comptime!(ROWS * lane_vectors) {
+                if i < comptime!(form.rows * lane_vectors) {
                     low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = lows_ahead[v];
                 }
             }
@@ -198,7 +197,7 @@ fn block<T: Float, N: Size>(
             let token = top + row;
             #[unroll]
             for v in 0..own {
-                let column = place + comptime!(v * SHARING);
+                let column = place + comptime!(v * sharing);
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
                 if token < rows && first + column < width {
                     value = from[token * from_pitch + begin + column];
@@ -210,7 +209,7 @@ fn block<T: Float, N: Size>(
                 let i = unit + comptime!(v * UNITS);
                 let token = top + i / lane_vectors;
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
-                if token < rows && i < comptime!(ROWS * lane_vectors) {
+                if token < rows && i < comptime!(form.rows * lane_vectors) {
                     let at = token * comptime!(form.low_vectors()) + first_low + i % lane_vectors;
                     value = lows[at];
                 }
@@ -221,7 +220,7 @@ fn block<T: Float, N: Size>(
             add_tile::<T, N>(&*tile, &*low_tile, &sums, form, of_inputs);
         }
         is_read = top < rows;
-        top += ROWS;
+        top += form.rows;
     }
 
     let warp = unit / 32;
@@ -282,22 +281,18 @@ fn add_tile<T: Float, N: Size>(
 ) {
     let lanes = comptime!(if of_inputs { form.parts } else { 1 });
     let low_pitch = comptime!(pitch(lanes * form.ranks()));
-    let tile_size = comptime!(if of_inputs {
-        form.copies() * TILE
-    } else {
-        TILE
-    });
+    let tile_size = comptime!((if of_inputs { form.copies() } else { 1 }) * tile_of(form));
     let low_size = comptime!(lows_of(form, lanes));
     let warp = UNIT_POS as usize / 32;
     let column = warp % COLUMN_FRAGMENTS * FRAGMENT_VECTORS;
     let half = warp / COLUMN_FRAGMENTS;
     #[unroll]
-    for step in 0..comptime!(ROWS / FRAGMENT / 2) {
-        let depth = half * comptime!(ROWS / 2) + comptime!(step * FRAGMENT);
+    for step in 0..comptime!(form.rows / FRAGMENT / 2) {
+        let depth = half * comptime!(form.rows / 2) + comptime!(step * FRAGMENT);
         #[unroll]
         for lane in 0..lanes {
             let copy = comptime!(if of_inputs { form.copy_of(lane) } else { 0 });
-            let of_tile = comptime!(copy * TILE) + depth * TILE_PITCH + column;
+            let of_tile = comptime!(copy * tile_of(form)) + depth * TILE_PITCH + column;
             #[unroll]
             for i in 0..comptime!(form.fragments) {
                 let place = comptime!((lane * form.fragments + i) * FRAGMENT_VECTORS);

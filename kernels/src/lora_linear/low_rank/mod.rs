@@ -16,8 +16,8 @@ use cubecl::prelude::*;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::Spec;
-use super::cuda::scale;
-use crate::cube::launch::{argument, element, has_cores_for, output};
+use super::cuda::{cast, scale};
+use crate::cube::launch::{argument, contiguous, element, has_cores_for, output};
 use crate::dropout::Dropout;
 use shares::Of;
 pub(super) use stack::{forward, given_backward};
@@ -76,11 +76,14 @@ impl LowRank {
             .map(|(i, (_, dropout))| u32::from(dropout.is_some()) << i)
             .sum();
         let most = x.client.properties().hardware.max_shared_memory_size;
-        let form = [128, 64].map(|columns| Form {
+        // The largest tiles that the device has shared memory for.
+        let sizes = [(128, 128), (128, 64), (64, 64)];
+        let form = sizes.map(|(columns, rows)| Form {
             parts: parts.len(),
             fragments,
             masks,
             columns,
+            rows,
         });
         let form = form.into_iter().find(|&form| shared_bytes(form) <= most)?;
         Some(Self {
@@ -99,37 +102,63 @@ impl LowRank {
 
     /// `[n, ranks]`, what adapters make of what they see of `x`, `[n, in]`, each times its scale.
     pub(super) fn lows(&self, x: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
-        self.values(x, factors, Side::Inputs)
-    }
-
-    /// The same of the gradient of the outputs, `[n, Σ out]`: the gradient of what adapters see, before A.
-    pub(super) fn d_lows(&self, dy: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
-        self.values(dy, factors, Side::Outputs)
-    }
-
-    fn values(&self, x: &CubeTensor, factors: &CubeTensor, side: Side) -> CubeTensor {
         let [n, width] = dims(x);
         let lows = output(x, [n, self.form.low_vectors() * VECTOR], x.dtype);
-        let (parts, groups) = match side {
-            Side::Inputs => (self.of_inputs(), 1),
-            Side::Outputs => (self.of_outputs(), self.parts.len()),
-        };
-        values::low_values::launch(
+        values::input_lows::launch(
             &x.client,
-            CubeCount::Static(n.div_ceil(values::ROWS) as u32, groups as u32, 1),
+            CubeCount::Static(n.div_ceil(values::ROWS) as u32, 1, 1),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             argument(x),
             argument(factors),
             argument(&lows),
-            parts,
+            argument(&lows),
+            self.of_inputs(),
             n as u32,
             (width / VECTOR) as u32,
             self.form,
-            side,
             element(x),
         );
         lows
+    }
+
+    /// The same of the gradient of the outputs, `[n, Σ out]`, of f32 or of the type of products, which the
+    /// factors have: the gradient of what adapters see, before A; and that of the outputs, in the latter type.
+    pub(super) fn d_lows(&self, dy: CubeTensor, factors: &CubeTensor) -> [CubeTensor; 2] {
+        let dtype = factors.dtype;
+        let adapted: usize = self.parts.iter().map(|(part, _)| part.out_features).sum();
+        // Columns without an adapter are read by nobody here.
+        let is_all = adapted == self.outputs.iter().sum::<usize>();
+        let dy = match is_all && dy.dtype == DType::F32 {
+            true => dy,
+            false => cast(dy, dtype),
+        };
+        let (dy, [n, width]) = contiguous(dy);
+        let d_lows = output(&dy, [n, self.form.low_vectors() * VECTOR], dtype);
+        let narrow = match dy.dtype == dtype {
+            true => dy.clone(),
+            false => output(&dy, [n, width], dtype),
+        };
+        let piece = 16 / dy.dtype.size();
+        values::output_lows::launch(
+            &dy.client,
+            CubeCount::Static(n.div_ceil(values::ROWS) as u32, self.parts.len() as u32, 1),
+            CubeDim::new_1d(UNITS as u32),
+            piece,
+            VECTOR,
+            argument(&dy),
+            argument(factors),
+            argument(&narrow),
+            argument(&d_lows),
+            self.of_outputs(),
+            n as u32,
+            (width / VECTOR) as u32,
+            self.form,
+            VECTOR / piece,
+            element(&dy),
+            element(factors),
+        );
+        [d_lows, narrow]
     }
 
     /// What adapters add to the outputs, `[n, Σ out]`: zeros where there is none; with `residual`, f32,
@@ -159,81 +188,60 @@ impl LowRank {
         });
         let (places, maps): (Vec<_>, Vec<_>) = maps.unzip();
         let maps: SequenceArg<_> = maps.into_iter().collect();
-        let widest = self.outputs.iter().copied().max().unwrap_or(0);
-        match residual {
-            Some(residual) => {
-                let y = output(lows, [dims(lows)[0], total], DType::F32);
-                self.share(
-                    lows,
-                    factors,
-                    residual,
-                    &y,
-                    (maps, &places, widest),
-                    Of::OutputsAdded,
-                );
-                y
-            }
-            None => {
-                let y = output(lows, [dims(lows)[0], total], lows.dtype);
-                self.share(lows, factors, &y, &y, (maps, &places, widest), Of::Outputs);
-                y
-            }
-        }
-    }
-
-    /// What adapters add to the gradient of what is read, `[n, in]`.
-    pub(super) fn inputs(&self, d_lows: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
-        let dx = output(d_lows, [dims(d_lows)[0], self.inputs], d_lows.dtype);
-        let places: Vec<_> = (0..self.parts.len()).collect();
-        let parts = (self.of_inputs(), &places[..], self.inputs);
-        self.share(d_lows, factors, &dx, &dx, parts, Of::Inputs);
-        dx
-    }
-
-    fn share(
-        &self,
-        lows: &CubeTensor,
-        factors: &CubeTensor,
-        added: &CubeTensor,
-        y: &CubeTensor,
-        (parts, places, widest): (SequenceArg<tiles::Part>, &[usize], usize),
-        of: Of,
-    ) {
-        let [n, total] = dims(y);
-        let maps = match of {
-            Of::Inputs => 1,
-            Of::Outputs | Of::OutputsAdded => places.len(),
+        let (y_dtype, of) = match residual {
+            Some(_) => (DType::F32, Of::OutputsAdded),
+            None => (lows.dtype, Of::Outputs),
         };
-        let bytes = places
-            .iter()
-            .rev()
-            .fold(0, |bytes, &place| bytes << 8 | place as u64);
-        let piece = 16 / y.dtype.size();
-        shares::shares::launch(
+        let [n, _] = dims(lows);
+        let y = output(lows, [n, total], y_dtype);
+        let widest = self.outputs.iter().copied().max().unwrap_or(0);
+        let piece = 16 / y_dtype.size();
+        shares::output_shares::launch(
             &y.client,
-            CubeCount::Static(
-                n.div_ceil(shares::ROWS) as u32,
-                widest.div_ceil(shares::COLUMNS) as u32,
-                maps as u32,
-            ),
+            share_cubes(n, widest, self.outputs.len()),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             piece,
             4,
             argument(lows),
             argument(factors),
-            argument(added),
-            argument(y),
-            parts,
+            // Where nothing is added nothing is read.
+            argument(residual.unwrap_or(&y)),
+            argument(&y),
+            maps,
             n as u32,
             (total / VECTOR) as u32,
             self.form,
-            bytes,
+            in_bytes(places),
             of,
             VECTOR / piece,
             element(lows),
-            element(y),
+            element(&y),
         );
+        y
+    }
+
+    /// What adapters add to the gradient of what is read, `[n, in]`.
+    pub(super) fn inputs(&self, d_lows: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
+        let [n, _] = dims(d_lows);
+        let dx = output(d_lows, [n, self.inputs], d_lows.dtype);
+        shares::input_shares::launch(
+            &dx.client,
+            share_cubes(n, self.inputs, 1),
+            CubeDim::new_1d(UNITS as u32),
+            VECTOR,
+            4,
+            argument(d_lows),
+            argument(factors),
+            argument(&dx),
+            self.of_inputs(),
+            n as u32,
+            (self.inputs / VECTOR) as u32,
+            self.form,
+            in_bytes((0..self.parts.len()).collect()),
+            element(d_lows),
+        );
+        dx
     }
 
     /// Gradients of all factors, flat and f32, in the order of the layout.
@@ -325,6 +333,18 @@ impl LowRank {
     }
 }
 
+/// Cubes of so many rows, of the columns of so many maps.
+fn share_cubes(n: usize, columns: usize, maps: usize) -> CubeCount {
+    let cubes = [n.div_ceil(shares::ROWS), columns.div_ceil(shares::COLUMNS)];
+    CubeCount::Static(cubes[0] as u32, cubes[1] as u32, maps as u32)
+}
+
+/// A byte each, the first one lowest.
+fn in_bytes(places: Vec<usize>) -> u64 {
+    let places = places.into_iter().rev();
+    places.fold(0, |bytes, place| bytes << 8 | place as u64)
+}
+
 /// The most that one of the kernels takes of shared memory.
 fn shared_bytes(form: Form) -> usize {
     let values = [Side::Inputs, Side::Outputs].map(|side| values::shared_bytes(form, side));
@@ -350,51 +370,72 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     let dim = CubeDim::new_1d(UNITS as u32);
     let part = || PartLaunch::new(1, 1, 1, 1, 1, 1, 1, 1.0);
     let forms = [
-        ("dropout", 3, 1, 0b111, 128),
-        ("wide dropout", 3, 4, 0b111, 64),
-        ("plain", 2, 1, 0, 128),
+        ("dropout", 3, 1, 0b111, (128, 128)),
+        ("wide dropout", 3, 4, 0b111, (64, 64)),
+        ("plain", 2, 1, 0, (128, 128)),
     ];
-    for (name, parts, fragments, masks, columns) in forms {
+    for (name, parts, fragments, masks, (columns, rows)) in forms {
         let form = Form {
             parts,
             fragments,
             masks,
             columns,
+            rows,
         };
         let all = || {
             (0..parts)
                 .map(|_| part())
                 .collect::<SequenceArg<tiles::Part>>()
         };
-        for side in [Side::Inputs, Side::Outputs] {
-            let [x, factors, lows] = [0; 3].map(|_| texts.buffer());
+        let [x, factors, none, lows] = [0; 4].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = values::input_lows::create_dummy_kernel(
+            device,
+            target,
+            count,
+            dim,
+            VECTOR,
+            x,
+            factors,
+            none,
+            lows,
+            all(),
+            1,
+            1,
+            form,
+            narrow,
+        );
+        texts.add(name, dim, kernel);
+        for given in [narrow, wide] {
+            let piece = 16 / given.size();
+            let [dy, factors, copy, d_lows] = [0; 4].map(|_| texts.buffer());
             let (device, target, count) = texts.device();
-            let kernel = values::low_values::create_dummy_kernel(
+            let kernel = values::output_lows::create_dummy_kernel(
                 device,
                 target,
                 count,
                 dim,
+                piece,
                 VECTOR,
-                x,
+                dy,
                 factors,
-                lows,
+                copy,
+                d_lows,
                 all(),
                 1,
                 1,
                 form,
-                side,
+                VECTOR / piece,
+                given,
                 narrow,
             );
-            texts.add(&format!("{name} {side:?}"), dim, kernel);
+            texts.add(name, dim, kernel);
         }
-        for of in [Of::Inputs, Of::Outputs, Of::OutputsAdded] {
-            let (element, piece) = match of {
-                Of::OutputsAdded => (wide, 4),
-                Of::Inputs | Of::Outputs => (narrow, VECTOR),
-            };
-            let [lows, factors, added, y] = [0; 4].map(|_| texts.buffer());
+        for (of, element) in [(Of::Outputs, narrow), (Of::OutputsAdded, wide)] {
+            let piece = 16 / element.size();
+            let [lows, factors, residual, y] = [0; 4].map(|_| texts.buffer());
             let (device, target, count) = texts.device();
-            let kernel = shares::shares::create_dummy_kernel(
+            let kernel = shares::output_shares::create_dummy_kernel(
                 device,
                 target,
                 count,
@@ -404,7 +445,7 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
                 4,
                 lows,
                 factors,
-                added,
+                residual,
                 y,
                 all(),
                 1,
@@ -416,8 +457,28 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
                 narrow,
                 element,
             );
-            texts.add(&format!("{name} {of:?}"), dim, kernel);
+            texts.add(name, dim, kernel);
         }
+        let [lows, factors, y] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = shares::input_shares::create_dummy_kernel(
+            device,
+            target,
+            count,
+            dim,
+            VECTOR,
+            4,
+            lows,
+            factors,
+            y,
+            all(),
+            1,
+            1,
+            form,
+            0x02_01_00,
+            narrow,
+        );
+        texts.add(name, dim, kernel);
         let [x, d_lows, dy, lows, gradients] = [0; 5].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let kernel = gradients::factor_gradients::create_dummy_kernel(

@@ -66,22 +66,19 @@ pub(super) fn shared_bytes(form: Form, of: Of) -> usize {
     16 * (lows + factors_of(form, of)) + 4 * ROWS * PRODUCT_PITCH
 }
 
-/// `y`, `[n, columns]`: of each adapter `its lows * its factor`.
-///
-/// A cube has 64 rows and 128 columns: of one map of the stack, where factors are those of outputs, or of
-/// the input.
+/// `y`, `[n, Σ out]`: of each adapter `its lows * Bᵀ`, in its own columns; zeros where there is none.
 #[cube(launch, create_dummy_kernel)]
-pub(super) fn shares<T: Float, O: Float, N: Size, M: Size, W: Size>(
+pub(super) fn output_shares<T: Float, O: Float, N: Size, M: Size, W: Size>(
     lows: &[Vector<T, N>],
     factors: &[Vector<T, N>],
-    // What is added, where something is.
-    added: &[Vector<O, M>],
+    // What is added to.
+    residual: &[Vector<O, M>],
     y: &mut [Vector<O, M>],
     // Of each map; one without an adapter has the rank 0, and no lows.
     parts: Sequence<Part>,
     rows: u32,
     // Vectors of eight elements of a row of `y`.
-    y_pitch: u32,
+    pitch: u32,
     #[comptime] form: Form,
     // Where the lows of each map lie, in adapters.
     #[comptime] places: u64,
@@ -90,6 +87,48 @@ pub(super) fn shares<T: Float, O: Float, N: Size, M: Size, W: Size>(
     #[comptime] pieces: usize,
     #[define(T)] _dtype: ElemType,
     #[define(O)] _output: ElemType,
+) {
+    block::<T, O, N, M, W>(
+        lows, factors, residual, y, &parts, rows, pitch, form, places, of, pieces,
+    );
+}
+
+/// `y`, `[n, in]`: the sum over all adapters of what each sees of `its lows * A`.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn input_shares<T: Float, N: Size, W: Size>(
+    lows: &[Vector<T, N>],
+    factors: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    parts: Sequence<Part>,
+    rows: u32,
+    // Vectors of a row of `y`.
+    pitch: u32,
+    #[comptime] form: Form,
+    #[comptime] places: u64,
+    #[define(T)] _dtype: ElemType,
+) {
+    let of = comptime!(Of::Inputs);
+    // Nothing is added, so that the lows stand where that would be.
+    block::<T, T, N, N, W>(
+        lows, factors, lows, y, &parts, rows, pitch, form, places, of, 1usize,
+    );
+}
+
+/// A cube has 64 rows and 128 columns: of one map of the stack, where factors are those of outputs, or of
+/// the input.
+#[cube]
+fn block<T: Float, O: Float, N: Size, M: Size, W: Size>(
+    lows: &[Vector<T, N>],
+    factors: &[Vector<T, N>],
+    added: &[Vector<O, M>],
+    y: &mut [Vector<O, M>],
+    parts: &Sequence<Part>,
+    rows: u32,
+    y_pitch: u32,
+    #[comptime] form: Form,
+    #[comptime] places: u64,
+    #[comptime] of: Of,
+    #[comptime] pieces: usize,
 ) {
     let rows = rows as usize;
     let unit = UNIT_POS as usize;

@@ -74,9 +74,8 @@ pub(in crate::lora_linear) fn given_backward(
     if !low_rank.made(low) {
         return None;
     }
-    let dy = contiguous::<2>(cast(dy.clone(), low.dtype)).0;
     let factors = cast(factors.clone(), low.dtype);
-    let d_low = low_rank.d_lows(&dy, &factors);
+    let [d_low, dy] = low_rank.d_lows(dy.clone(), &factors);
     let norm = saved.frozen.norm.clone().into_option();
     let (transform, given) = (saved.spec.transform, saved.x.clone());
     let (dx, read) = if wants == Wants::InputAndFactors {

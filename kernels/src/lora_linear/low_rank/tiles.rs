@@ -54,8 +54,10 @@ pub(super) struct Form {
     pub(super) fragments: usize,
     /// Adapters that drop some of what they read, a bit each.
     pub(super) masks: u32,
-    /// Columns of a tile.
+    /// Columns of a tile of what low-rank values are made of.
     pub(super) columns: usize,
+    /// Rows of a tile of what gradients of factors are made of.
+    pub(super) rows: usize,
 }
 
 impl Form {

@@ -98,40 +98,66 @@ fn factor_vector<T: Float, N: Size>(
     value
 }
 
-/// `lows`, `[n, parts * ranks]`: of each adapter `scale * (what it sees of x) * its factor`.
-///
-/// A cube has 64 rows and walks over tiles of columns. A warp has 16 rows, and every second fragment
-/// of a tile in depth; the two that share rows are summed at the end. What a tile needs is read while the
-/// one before it is multiplied.
+/// `lows`, `[n, parts * ranks]`: of each adapter `scale * (what it sees of x) * Aᵀ`.
 #[cube(launch, create_dummy_kernel)]
-pub(super) fn low_values<T: Float, N: Size>(
+pub(super) fn input_lows<T: Float, N: Size>(
     x: &[Vector<T, N>],
     factors: &[Vector<T, N>],
+    // Nothing is written there.
+    narrow: &mut [Vector<T, N>],
     lows: &mut [Vector<T, N>],
     parts: Sequence<Part>,
     rows: u32,
     // Vectors from row to row of `x`.
-    x_pitch: u32,
+    pitch: u32,
     #[comptime] form: Form,
-    #[comptime] side: Side,
     #[define(T)] _dtype: ElemType,
 ) {
-    if comptime!(side == Side::Inputs) {
-        let first = 0usize.runtime();
-        walk::<T, N>(x, factors, lows, &parts, first, rows, x_pitch, form, side);
-    } else {
-        let mut own = Sequence::<Part>::new();
-        own.push(chosen(&parts, CUBE_POS_Y, form.parts));
-        let first = CUBE_POS_Y as usize;
-        walk::<T, N>(x, factors, lows, &own, first, rows, x_pitch, form, side);
-    }
+    let first = 0usize.runtime();
+    let side = comptime!(Side::Inputs);
+    walk::<T, T, N, N>(
+        x, factors, narrow, lows, &parts, first, rows, pitch, form, side, 1usize,
+    );
+}
+
+/// `d_lows`, `[n, parts * ranks]`: of each adapter `scale * (its columns of dy) * B`; where `dy` is f32, also
+/// its columns in the type of products, which others read.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn output_lows<X: Float, T: Float, M: Size, N: Size>(
+    dy: &[Vector<X, M>],
+    factors: &[Vector<T, N>],
+    narrow: &mut [Vector<T, N>],
+    d_lows: &mut [Vector<T, N>],
+    parts: Sequence<Part>,
+    rows: u32,
+    // Vectors of eight elements from row to row of `dy`.
+    pitch: u32,
+    #[comptime] form: Form,
+    // Vectors of `dy` in one of eight elements.
+    #[comptime] pieces: usize,
+    #[define(X)] _given: ElemType,
+    #[define(T)] _dtype: ElemType,
+) {
+    let mut own = Sequence::<Part>::new();
+    own.push(chosen(&parts, CUBE_POS_Y, form.parts));
+    let first = CUBE_POS_Y as usize;
+    let side = comptime!(Side::Outputs);
+    walk::<X, T, M, N>(
+        dy, factors, narrow, d_lows, &own, first, rows, pitch, form, side, pieces,
+    );
 }
 
 /// The low-rank values of `parts`, of which `first_lane` is the first.
+///
+/// A cube has 64 rows and walks over tiles of columns. A warp has 16 rows, and every second fragment of a
+/// tile in depth; the two that share rows are summed at the end. What a tile needs is read while the one
+/// before it is multiplied.
 #[cube]
-fn walk<T: Float, N: Size>(
-    x: &[Vector<T, N>],
+fn walk<X: Float, T: Float, M: Size, N: Size>(
+    x: &[Vector<X, M>],
     factors: &[Vector<T, N>],
+    // What was read in the type of products, where it has another one.
+    narrow: &mut [Vector<T, N>],
     lows: &mut [Vector<T, N>],
     parts: &Sequence<Part>,
     first_lane: usize,
@@ -139,6 +165,8 @@ fn walk<T: Float, N: Size>(
     x_pitch: u32,
     #[comptime] form: Form,
     #[comptime] side: Side,
+    // Vectors of `x` in one of eight elements.
+    #[comptime] pieces: usize,
 ) {
     let lanes = comptime!(side.lanes(form));
     let copies = comptime!(side.copies(form));
@@ -222,7 +250,19 @@ fn walk<T: Float, N: Size>(
                 let column = first + place + comptime!(v * SHARING);
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
                 if token < rows && column < width {
-                    value = x[from + comptime!(v * SHARING) + first + place];
+                    let at = from + column;
+                    #[unroll]
+                    for piece in 0..pieces {
+                        let given = Vector::<T, M>::cast_from(x[at * pieces + piece]);
+                        #[unroll]
+                        for e in 0..comptime!(VECTOR / pieces) {
+                            value
+                                .insert(comptime!(piece * (VECTOR / pieces) + e), given.extract(e));
+                        }
+                    }
+                    if comptime!(pieces > 1) {
+                        narrow[at] = value;
+                    }
                 }
                 ahead[v] = value;
             }
