@@ -50,7 +50,7 @@ def maps_of(shape: Shape) -> list:
     return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
 
 
-# A block of 256 threads has so many rows or columns: kernels/src/lora_linear/low_rank.
+# A block of 256 threads has so many rows or columns, in steps of at least 4,096 tokens: kernels/src/lora_linear/low_rank.
 LOW_ROWS, SHARE_ROWS, SHARE_COLUMNS, GRADIENT_COLUMNS = 64, 64, 128, 64
 
 

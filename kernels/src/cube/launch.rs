@@ -1,7 +1,7 @@
 //! Tensors to launch arguments, and numbers of elements to numbers of cubes.
 
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::DType;
+use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::Shape;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;

@@ -23,12 +23,12 @@ const TILE_PITCH: usize = pitch(COLUMNS);
 
 /// Vectors of such a tile.
 const fn tile_of(form: Form) -> usize {
-    form.rows * TILE_PITCH
+    form.gradient_rows * TILE_PITCH
 }
 
 /// Vectors of a tile of low-rank values of some adapters.
 const fn lows_of(form: Form, lanes: usize) -> usize {
-    form.rows * pitch(lanes * form.fragments * FRAGMENT)
+    form.gradient_rows * pitch(lanes * form.fragments * FRAGMENT)
 }
 
 /// Bytes of shared memory, of elements of two bytes.
@@ -141,10 +141,10 @@ fn block<T: Float, N: Size>(
 ) {
     let lanes = comptime!(if of_inputs { form.parts } else { 1 });
     let copies = comptime!(if of_inputs { form.copies() } else { 1 });
-    let sharing = comptime!(UNITS / form.rows);
-    let own = comptime!(COLUMN_VECTORS * form.rows / UNITS);
+    let sharing = comptime!(UNITS / form.gradient_rows);
+    let own = comptime!(COLUMN_VECTORS * form.gradient_rows / UNITS);
     let lane_vectors = comptime!(lanes * form.rank_vectors());
-    let own_lows = comptime!((form.rows * lane_vectors).div_ceil(UNITS));
+    let own_lows = comptime!((form.gradient_rows * lane_vectors).div_ceil(UNITS));
     let low_pitch = comptime!(pitch(lanes * form.ranks()));
     let unit = UNIT_POS as usize;
     let row = unit / sharing;
@@ -160,7 +160,7 @@ fn block<T: Float, N: Size>(
     while top < rows || is_read {
         if is_read {
             sync_cube();
-            let token = top - form.rows + row;
+            let token = top - form.gradient_rows + row;
             #[unroll]
             for copy in 0..copies {
                 let reader = comptime!(form.reader_of(copy));
@@ -187,7 +187,7 @@ fn block<T: Float, N: Size>(
             #[unroll]
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);
-                if i < comptime!(form.rows * lane_vectors) {
+                if i < comptime!(form.gradient_rows * lane_vectors) {
                     low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = lows_ahead[v];
                 }
             }
@@ -209,7 +209,7 @@ fn block<T: Float, N: Size>(
                 let i = unit + comptime!(v * UNITS);
                 let token = top + i / lane_vectors;
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
-                if token < rows && i < comptime!(form.rows * lane_vectors) {
+                if token < rows && i < comptime!(form.gradient_rows * lane_vectors) {
                     let at = token * comptime!(form.low_vectors()) + first_low + i % lane_vectors;
                     value = lows[at];
                 }
@@ -220,7 +220,7 @@ fn block<T: Float, N: Size>(
             add_tile::<T, N>(&*tile, &*low_tile, &sums, form, of_inputs);
         }
         is_read = top < rows;
-        top += form.rows;
+        top += form.gradient_rows;
     }
 
     let warp = unit / 32;
@@ -287,8 +287,8 @@ fn add_tile<T: Float, N: Size>(
     let column = warp % COLUMN_FRAGMENTS * FRAGMENT_VECTORS;
     let half = warp / COLUMN_FRAGMENTS;
     #[unroll]
-    for step in 0..comptime!(form.rows / FRAGMENT / 2) {
-        let depth = half * comptime!(form.rows / 2) + comptime!(step * FRAGMENT);
+    for step in 0..comptime!(form.gradient_rows / FRAGMENT / 2) {
+        let depth = half * comptime!(form.gradient_rows / 2) + comptime!(step * FRAGMENT);
         #[unroll]
         for lane in 0..lanes {
             let copy = comptime!(if of_inputs { form.copy_of(lane) } else { 0 });

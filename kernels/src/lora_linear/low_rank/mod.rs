@@ -30,6 +30,13 @@ const MOST_LOWS: usize = 192;
 /// Adapters of a stack: a byte each says where their low-rank values lie.
 const MOST_MAPS: usize = 8;
 
+/// Rows from which on a cube walks over the columns for so many of them that it is worth it: a token of
+/// each text of a batch is fewer.
+const FEWEST_ROWS: usize = 128;
+
+/// Rows of which each multiprocessor of a large GPU has 64 for half of its time.
+const MANY_ROWS: usize = 4096;
+
 /// The adapters of a stack, where these kernels compute them.
 #[derive(Debug, Clone)]
 pub(super) struct LowRank {
@@ -40,8 +47,8 @@ pub(super) struct LowRank {
 }
 
 impl LowRank {
-    /// Of a stack that reads `x`; `None` where the device, the type or the sizes are not served, and
-    /// products one by one compute the same.
+    /// Of a stack that reads `x`, or made `x` of what it read; `None` where the device, the type or the sizes
+    /// are not served, and products one by one compute the same.
     pub(super) fn of(x: &CubeTensor, plan: &AdapterPlan, spec: &Spec) -> Option<Self> {
         let layout = &plan.layout;
         let dropout = spec.part_dropout();
@@ -61,7 +68,11 @@ impl LowRank {
             .chain([layout.in_features])
             .all(|size| size % VECTOR == 0);
         let is_narrow = x.dtype.size() == 2 && x.dtype != DType::U16 && x.dtype != DType::I16;
+        let [n, _] = dims(x);
         if parts.is_empty() || outputs.len() > MOST_MAPS || !fits_vectors || !is_narrow {
+            return None;
+        }
+        if n < FEWEST_ROWS {
             return None;
         }
         if !has_cores_for(&x.client, element(x)) {
@@ -76,14 +87,19 @@ impl LowRank {
             .map(|(i, (_, dropout))| u32::from(dropout.is_some()) << i)
             .sum();
         let most = x.client.properties().hardware.max_shared_memory_size;
-        // The largest tiles that the device has shared memory for.
-        let sizes = [(128, 128), (128, 64), (64, 64)];
-        let form = sizes.map(|(columns, rows)| Form {
+        // The largest tiles that the device has shared memory for. With few rows each multiprocessor has a
+        // cube of some of them only where cubes are small; those see more columns at once.
+        let tiles = match n < MANY_ROWS {
+            true => [(16, 512, 128), (16, 256, 128), (16, 128, 64)],
+            false => [(64, 256, 128), (64, 128, 128), (64, 64, 64)],
+        };
+        let form = tiles.map(|(rows, columns, gradient_rows)| Form {
             parts: parts.len(),
             fragments,
             masks,
-            columns,
             rows,
+            columns,
+            gradient_rows,
         });
         let form = form.into_iter().find(|&form| shared_bytes(form) <= most)?;
         Some(Self {
@@ -106,7 +122,7 @@ impl LowRank {
         let lows = output(x, [n, self.form.low_vectors() * VECTOR], x.dtype);
         values::input_lows::launch(
             &x.client,
-            CubeCount::Static(n.div_ceil(values::ROWS) as u32, 1, 1),
+            CubeCount::Static(n.div_ceil(self.form.rows) as u32, 1, 1),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             argument(x),
@@ -142,7 +158,11 @@ impl LowRank {
         let piece = 16 / dy.dtype.size();
         values::output_lows::launch(
             &dy.client,
-            CubeCount::Static(n.div_ceil(values::ROWS) as u32, self.parts.len() as u32, 1),
+            CubeCount::Static(
+                n.div_ceil(self.form.rows) as u32,
+                self.parts.len() as u32,
+                1,
+            ),
             CubeDim::new_1d(UNITS as u32),
             piece,
             VECTOR,
@@ -358,7 +378,7 @@ fn dims(x: &CubeTensor) -> [usize; 2] {
     [shape[0], shape[1]]
 }
 
-/// Kernels of rank 16 and 64, of three adapters that drop and of two that do not.
+/// Kernels of rank 16 and 64, of three adapters that drop and of two that do not; and for few rows.
 #[cfg(feature = "cuda-source")]
 pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     use cubecl::ir::{ElemType, FloatKind};
@@ -370,17 +390,19 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     let dim = CubeDim::new_1d(UNITS as u32);
     let part = || PartLaunch::new(1, 1, 1, 1, 1, 1, 1, 1.0);
     let forms = [
-        ("dropout", 3, 1, 0b111, (128, 128)),
-        ("wide dropout", 3, 4, 0b111, (64, 64)),
-        ("plain", 2, 1, 0, (128, 128)),
+        ("dropout", 3, 1, 0b111, (64, 256, 128)),
+        ("wide dropout", 3, 4, 0b111, (64, 64, 64)),
+        ("plain", 2, 1, 0, (64, 256, 128)),
+        ("few rows", 2, 1, 0b11, (16, 512, 128)),
     ];
-    for (name, parts, fragments, masks, (columns, rows)) in forms {
+    for (name, parts, fragments, masks, (rows, columns, gradient_rows)) in forms {
         let form = Form {
             parts,
             fragments,
             masks,
-            columns,
             rows,
+            columns,
+            gradient_rows,
         };
         let all = || {
             (0..parts)

@@ -54,10 +54,11 @@ pub(super) struct Form {
     pub(super) fragments: usize,
     /// Adapters that drop some of what they read, a bit each.
     pub(super) masks: u32,
-    /// Columns of a tile of what low-rank values are made of.
+    /// Rows and columns of a tile of what low-rank values are made of: a cube has 16 or 64 rows.
+    pub(super) rows: usize,
     pub(super) columns: usize,
     /// Rows of a tile of what gradients of factors are made of.
-    pub(super) rows: usize,
+    pub(super) gradient_rows: usize,
 }
 
 impl Form {

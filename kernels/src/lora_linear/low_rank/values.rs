@@ -10,11 +10,15 @@ use super::tiles::{
 };
 use crate::dropout::cuda::{kept_of, row_key};
 
-/// Rows of a cube, of which four units each have one.
-pub(super) const ROWS: usize = 64;
-
 /// Units that share a row.
-const SHARING: usize = UNITS / ROWS;
+const fn sharing(form: Form) -> usize {
+    UNITS / form.rows
+}
+
+/// Warps that share 16 rows: each has every so many-th fragment of a tile in depth.
+const fn splits(form: Form) -> usize {
+    UNITS / 32 * FRAGMENT / form.rows
+}
 
 /// How the factors lie that are multiplied with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,7 +70,7 @@ impl Side {
 
 /// Bytes of shared memory, of elements of two bytes.
 pub(super) fn shared_bytes(form: Form, side: Side) -> usize {
-    let tiles = side.copies(form) * ROWS * pitch(form.columns) + side.factors(form);
+    let tiles = side.copies(form) * form.rows * pitch(form.columns) + side.factors(form);
     16 * tiles + 4 * 8 * FRAGMENT_NUMBERS
 }
 
@@ -149,9 +153,9 @@ pub(super) fn output_lows<X: Float, T: Float, M: Size, N: Size>(
 
 /// The low-rank values of `parts`, of which `first_lane` is the first.
 ///
-/// A cube has 64 rows and walks over tiles of columns. A warp has 16 rows, and every second fragment of a
-/// tile in depth; the two that share rows are summed at the end. What a tile needs is read while the one
-/// before it is multiplied.
+/// A cube has some rows and walks over tiles of columns. A warp has 16 rows, and shares them with others, each
+/// with its own fragments of a tile in depth, whose sums meet at the end. What a tile needs is read while the
+/// one before it is multiplied.
 #[cube]
 fn walk<X: Float, T: Float, M: Size, N: Size>(
     x: &[Vector<X, M>],
@@ -172,14 +176,16 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
     let copies = comptime!(side.copies(form));
     let columns = comptime!(form.columns / VECTOR);
     let tile_pitch = comptime!(pitch(form.columns));
-    let copy_size = comptime!(ROWS * pitch(form.columns));
+    let copy_size = comptime!(form.rows * pitch(form.columns));
     let factor_pitch = comptime!(side.pitch(form));
-    let own = comptime!(form.columns / VECTOR / SHARING);
+    let sharing = comptime!(sharing(form));
+    let splits = comptime!(splits(form));
+    let own = comptime!(form.columns / VECTOR / sharing);
     let own_factors = comptime!(side.own(form));
     let unit = UNIT_POS as usize;
-    let row = unit / SHARING;
-    let place = unit % SHARING;
-    let token = CUBE_POS_X as usize * ROWS + row;
+    let row = unit / sharing;
+    let place = unit % sharing;
+    let token = CUBE_POS_X as usize * form.rows + row;
     let rows = rows as usize;
 
     let mut tile =
@@ -208,7 +214,7 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
                 let reader = comptime!(form.reader_of(copy));
                 #[unroll]
                 for v in 0..own {
-                    let column = place + comptime!(v * SHARING);
+                    let column = place + comptime!(v * sharing);
                     let mut value = ahead[v];
                     if comptime!(side == Side::Inputs && form.is_masked(reader)) {
                         let part = parts.index(reader);
@@ -247,7 +253,7 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         if first < width {
             #[unroll]
             for v in 0..own {
-                let column = first + place + comptime!(v * SHARING);
+                let column = first + place + comptime!(v * sharing);
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
                 if token < rows && column < width {
                     let at = from + column;
@@ -302,16 +308,20 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         );
         sync_cube();
         let row = unit / FRAGMENT_VECTORS;
-        let token = CUBE_POS_X as usize * ROWS + row;
-        if row < ROWS && token < rows {
+        let token = CUBE_POS_X as usize * form.rows + row;
+        if row < form.rows && token < rows {
             let half = unit % FRAGMENT_VECTORS;
-            let at = row / FRAGMENT * comptime!(2 * FRAGMENT_NUMBERS)
+            let at = row / FRAGMENT * comptime!(splits * FRAGMENT_NUMBERS)
                 + row % FRAGMENT * FRAGMENT_PITCH
                 + half * VECTOR;
             let mut value = Vector::<f32, N>::new(0.0f32);
             #[unroll]
             for e in 0..VECTOR {
-                let sum = scratch[at + e] + scratch[at + comptime!(FRAGMENT_NUMBERS + e)];
+                let mut sum = scratch[at + e];
+                #[unroll]
+                for split in 1..splits {
+                    sum += scratch[at + comptime!(split * FRAGMENT_NUMBERS + e)];
+                }
                 value.insert(e, sum * scale);
             }
             let to = token * comptime!(form.low_vectors())
@@ -334,14 +344,15 @@ fn add_tile<T: Float, N: Size>(
 ) {
     let warp = UNIT_POS as usize / 32;
     let tile_pitch = comptime!(pitch(form.columns));
-    let copy_size = comptime!(ROWS * pitch(form.columns));
+    let copy_size = comptime!(form.rows * pitch(form.columns));
     let tile_size = comptime!(side.copies(form) * copy_size);
     let factor_pitch = comptime!(side.pitch(form));
     let factor_size = comptime!(side.factors(form));
-    let row = warp / 2 * FRAGMENT;
+    let splits = comptime!(splits(form));
+    let row = warp / splits * FRAGMENT;
     #[unroll]
-    for step in 0..comptime!(form.columns / FRAGMENT / 2) {
-        let depth = warp % 2 + comptime!(2 * step);
+    for step in 0..comptime!(form.columns / FRAGMENT / splits) {
+        let depth = warp % splits + comptime!(splits * step);
         #[unroll]
         for lane in 0..comptime!(side.lanes(form)) {
             let copy = comptime!(match side {
