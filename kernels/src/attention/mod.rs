@@ -33,6 +33,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
+use crate::HeldNumbers;
 use crate::cpu::number::{Number, with_number};
 use crate::cpu::pool::Buffer;
 use crate::route::{has_window_kernel, is_cpu, is_served, is_served_by_cpu};
@@ -228,36 +229,101 @@ pub fn decode(
         keys.dims(),
         values.dims()
     );
-    assert!(
-        columns.starts.len() == b
-            && columns.end <= capacity
-            && columns.starts.iter().all(|&start| start < columns.end),
-        "decode: each of {b} rows needs a first column before {} of {capacity}",
-        columns.end
-    );
-    let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
-    let alike = keys.dtype() == values.dtype();
-    let has_kernel = match is_served_by_cpu(&qkv) {
-        true => is_served_by_cpu(keys) && is_served_by_cpu(values),
-        // Kernels of a GPU read one type, and what they share of a key head fits any GPU's memory.
-        false => {
-            has_decode_kernels(&qkv)
-                && keys.dtype() == qkv.dtype()
-                && queries.heads / n_kv_heads <= 16
-                && c <= 256
-        }
-    };
-    if !(has_kernel && plain && alike) {
+    columns.held().check(b, capacity);
+    if !has_cache_kernel(&qkv, queries, [keys, values]) {
         return reference::decode(qkv, queries, keys, values, columns);
     }
+    attend_to_cache(qkv, queries, [keys, values], &columns.held(), false)
+}
+
+fn attend_to_cache(
+    qkv: Tensor<3>,
+    queries: Queries,
+    [keys, values]: [&Tensor<4>; 2],
+    columns: &HeldColumns,
+    appends: bool,
+) -> Tensor<3> {
     Tensor::from_dispatch(Dispatch::attend_to_cache(
         qkv.into_dispatch(),
         keys.clone().into_dispatch(),
         values.clone().into_dispatch(),
         queries,
-        columns.starts.to_vec(),
-        columns.end,
+        columns.clone(),
+        appends,
     ))
+}
+
+/// Attention of one new token a row to a cache, whose last column, `columns.end() - 1`, first takes the
+/// token's own key and value. Nothing is differentiated.
+///
+/// A GPU writes them where the cache lies, whoever shares its memory, and makes the same launches with
+/// the same arguments for each token: only the numbers in `columns` change.
+///
+/// # Shapes
+///
+/// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16
+/// - `cache`: keys and values, `[b, g, capacity, c]` each, f32 or bf16, `h` (`queries`) a multiple of `g`
+/// - returns: `[b, h, c]`, the dtype of `qkv`
+///
+/// # Panics
+///
+/// If the shapes do not fit each other or a row sees no column.
+///
+/// # Source
+///
+/// As [`attention`], for the last token of each row.
+pub fn decode_step(
+    qkv: Tensor<3>,
+    queries: impl Into<Queries>,
+    cache: &mut [Tensor<4>; 2],
+    columns: &HeldColumns,
+) -> Tensor<3> {
+    let queries = queries.into();
+    let [b, heads, c] = qkv.dims();
+    let g = check_heads(heads, queries.heads);
+    let [keys, values] = &*cache;
+    let is_gpu = has_decode_kernels(&qkv) && has_cache_kernel(&qkv, queries, [keys, values]);
+    if is_gpu {
+        crate::operation!("attention decode");
+        let capacity = keys.dims()[2];
+        assert!(
+            keys.dims() == [b, g, capacity, c] && values.dims() == keys.dims(),
+            "decode_step: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
+            keys.dims(),
+            values.dims()
+        );
+        columns.check(b, capacity);
+        return attend_to_cache(qkv, queries, [keys, values], columns, true);
+    }
+    let column = columns.end() - 1;
+    for (cache, first) in cache.iter_mut().zip([queries.heads, queries.heads + g]) {
+        cache.inplace(|cache| append(cache, &qkv, first, column));
+    }
+    let starts = columns.starts();
+    let seen = Columns {
+        starts: &starts,
+        end: columns.end(),
+    };
+    let [keys, values] = &*cache;
+    decode(qkv, queries, keys, values, seen)
+}
+
+/// Whether the device has a kernel for attention of such queries to such a cache.
+fn has_cache_kernel(qkv: &Tensor<3>, queries: Queries, [keys, values]: [&Tensor<4>; 2]) -> bool {
+    let [_, n_kv_heads, _, c] = keys.dims();
+    let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
+    let alike = keys.dtype() == values.dtype();
+    let has_kernel = match is_served_by_cpu(qkv) {
+        true => is_served_by_cpu(keys) && is_served_by_cpu(values),
+        // Kernels of a GPU read one type, and what they share of a key head fits any GPU's memory.
+        false => {
+            has_decode_kernels(qkv)
+                && keys.dtype() == qkv.dtype()
+                && queries.heads / n_kv_heads <= 16
+                && c <= 256
+        }
+    };
+    has_kernel && plain && alike
 }
 
 /// Whether the tensor's GPU has kernels for a cache.
@@ -292,8 +358,73 @@ pub struct Columns<'a> {
     pub end: usize,
 }
 
+impl Columns<'_> {
+    fn held(&self) -> HeldColumns {
+        HeldColumns::new(self.starts, self.end)
+    }
+}
+
+/// The columns of a cache that its rows see, where a GPU's kernels find those of each token in the same
+/// place.
+#[derive(Debug, Clone)]
+pub struct HeldColumns(HeldNumbers);
+
+impl HeldColumns {
+    /// As [`Columns`] have them.
+    ///
+    /// # Panics
+    ///
+    /// If a column is 2^32 or more.
+    pub fn new(starts: &[usize], end: usize) -> Self {
+        Self(HeldNumbers::new(Self::list(starts, end)))
+    }
+
+    /// Others of as many rows, in their place.
+    ///
+    /// # Panics
+    ///
+    /// If there are more or fewer rows, or a column is 2^32 or more.
+    pub fn replace(&mut self, starts: &[usize], end: usize) {
+        self.0.replace(Self::list(starts, end));
+    }
+
+    fn list(starts: &[usize], end: usize) -> Vec<u32> {
+        let all = std::iter::once(&end).chain(starts);
+        let number = |&column: &usize| u32::try_from(column).expect("fewer columns than 2^32");
+        all.map(number).collect()
+    }
+
+    /// First column of each row.
+    pub fn starts(&self) -> Vec<usize> {
+        let starts = &self.0.numbers()[1..];
+        starts.iter().map(|&start| start as usize).collect()
+    }
+
+    /// Column after the last, for all rows.
+    pub fn end(&self) -> usize {
+        self.0.numbers()[0] as usize
+    }
+
+    /// The end, then the starts.
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    pub(crate) fn numbers(&self) -> &HeldNumbers {
+        &self.0
+    }
+
+    fn check(&self, rows: usize, capacity: usize) {
+        let (end, starts) = (self.end(), &self.0.numbers()[1..]);
+        assert!(
+            starts.len() == rows
+                && end <= capacity
+                && starts.iter().all(|&start| (start as usize) < end),
+            "decode: each of {rows} rows needs a first column before {end} of {capacity}"
+        );
+    }
+}
+
 /// Puts one token a row, `heads` of `qkv`, into column `column` of a cache, where it lies if no
-/// other tensor shares its memory.
+/// other tensor shares its memory. A GPU has a kernel for it in [`decode_step`]: here it goes to the
+/// reference.
 ///
 /// # Shapes
 ///
@@ -312,11 +443,7 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
          [{b}, {g}, {capacity}, {c}]"
     );
     let plain = !(cache.is_autodiff() || qkv.is_autodiff());
-    let has_kernel = match is_served_by_cpu(&cache) {
-        true => is_served_by_cpu(qkv),
-        false => has_decode_kernels(&cache) && is_served(qkv),
-    };
-    if !(has_kernel && plain) {
+    if !(is_served_by_cpu(&cache) && is_served_by_cpu(qkv) && plain) {
         return reference::append(cache, qkv, first_head, column);
     }
     let qkv = qkv.clone().into_dispatch();
@@ -403,16 +530,21 @@ fn described(
 /// What backends implement themselves of attention to a cache; nothing is differentiated.
 #[backend_extension(Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
 pub(crate) trait DecodeOps: Backend {
-    /// Attention of one token a row to columns `starts[row]..end`.
+    /// Attention of one token a row to columns `starts[row]..end`. A GPU puts the token's own key and
+    /// value into the last of them, where it `appends`.
     fn attend_to_cache(
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
         queries: Queries,
-        starts: Vec<usize>,
-        end: usize,
+        columns: HeldColumns,
+        appends: bool,
     ) -> FloatTensor<Self>;
+}
 
+/// What the CPU implements itself beside it.
+#[backend_extension(Flex)]
+pub(crate) trait AppendOps: Backend {
     /// One token a row into a column of the cache.
     fn append_column(
         cache: FloatTensor<Self>,
