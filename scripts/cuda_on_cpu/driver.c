@@ -11,7 +11,8 @@
  *
  * A stream that is captured does nothing and keeps what it is given as a graph, which does all of it each
  * time that it is launched, with the memory that it was captured with. What a capture does not allow, to
- * wait, to take memory, to copy from or to the host, is refused.
+ * wait, to take memory, to copy from or to the host, is refused. FAKE_CUDA_NO_GRAPHS=begin refuses every
+ * capture at its begin, FAKE_CUDA_NO_GRAPHS=instantiate when a graph is to be made of it.
  *
  * With the real NVRTC, or where CUDA_ON_CPU_KERNELS is `none`, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
  * library for the CPU and computes what it says. Work of a stream is done as late as can be: when the
@@ -566,9 +567,13 @@ Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid
 
 static long graphs, graph_launches;
 
+static int refuses_to(const char *what) {
+    const char *refused = getenv("FAKE_CUDA_NO_GRAPHS");
+    return refused && !strcmp(refused, what);
+}
+
 Result cuStreamBeginCapture_v2(Object stream, int mode) {
-    const char *refuses = getenv("FAKE_CUDA_GRAPHS");
-    if (refuses && !strcmp(refuses, "0"))
+    if (refuses_to("begin"))
         return INVALID_VALUE;
     if (fake_cuda_is_captured(stream))
         return refuse_captured("to capture it");
@@ -610,6 +615,8 @@ Result cuGraphNodeGetType(Object node, int *type) {
 }
 
 Result cuGraphInstantiateWithFlags(Object *made, Object graph, unsigned long long flags) {
+    if (refuses_to("instantiate"))
+        return INVALID_VALUE;
     ((struct Graph *)graph)->holders++;
     graphs++;
     *made = graph;
