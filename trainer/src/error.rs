@@ -381,6 +381,7 @@ impl Error {
             | Self::Checkpoint(_)
             | Self::DecoderConfig { .. }
             | Self::Step(_)
+            | Self::Recording(_)
             | Self::Io { .. } => 1,
         }
     }

@@ -172,7 +172,7 @@ impl BatchContext {
         position_ids: &[u32],
         is_long: &[bool],
     ) {
-        let mut replace = |table: &mut RopeTable, rotary: &Rotary| {
+        let replace = |table: &mut RopeTable, rotary: &Rotary| {
             let frequencies = TokenFrequencies::of(rotary, is_long);
             let factor = rotary.attention_factor();
             table.replace(position_ids, |token| frequencies.get(token), factor);
