@@ -66,7 +66,7 @@ pub mod select_rows;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Columns, Documents, HeldColumns, Queries};
+pub use attention::{Causality, Columns, Documents, HeldColumns, PromptPlaces, Queries};
 pub use cpu::isa::instruction_set;
 pub use dense::Dense;
 pub use dropout::Dropout;

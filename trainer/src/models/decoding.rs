@@ -124,6 +124,17 @@ impl KvCache {
 }
 
 impl Decoder {
+    /// The same network for texts that are only read and written: its adapters are computed by fewer
+    /// products ([`StackedLinear::joined`](tooltune_kernels::StackedLinear::joined)).
+    #[must_use]
+    pub fn joined(&self) -> Self {
+        let mut joined = self.clone();
+        for block in &mut joined.blocks {
+            block.stacks = block.stacks.each_ref().map(|stack| stack.joined());
+        }
+        joined
+    }
+
     /// Reads one new token a row and returns its normed hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
         let inputs = StepInputs::new(self, cache.ends(), token_ids);

@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use tooltune_kernels::attention;
+use tooltune_kernels::attention::{append_prompts, empty_cache};
+use tooltune_kernels::PromptPlaces;
 
 use super::decoder::{BatchContext, Decoder};
 use super::decoding::Route;
@@ -80,7 +81,7 @@ impl KvCache {
         let mut old = old.into_iter();
         let layers = config.layers.iter().map(|kind| {
             let old = old.next().zip(moved.as_ref());
-            let empty = || attention::empty_cache(shape, dtype, &device);
+            let empty = || empty_cache(shape, dtype, &device);
             match (kind.mixer, config.linear, old) {
                 (Mixer::Linear, Some(linear), old) => {
                     let empty = empty_state(linear, lens.len(), (&device, dtype));
@@ -120,16 +121,6 @@ impl KvCache {
     pub fn longest(&self, rows: &[usize]) -> usize {
         let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
         lens.max().unwrap_or(0)
-    }
-}
-
-/// Puts one row's prompt, keys and values of `[len, g, c]`, before column `end`.
-fn fill_prompt(cache: &mut [Tensor<4>; 2], row: usize, end: usize, prompt: [Tensor<3>; 2]) {
-    for (cache, part) in cache.iter_mut().zip(prompt) {
-        let [len, n_kv_heads, head_dim] = part.dims();
-        let ranges = [row..row + 1, 0..n_kv_heads, end - len..end, 0..head_dim];
-        let part = part.swap_dims(0, 1).unsqueeze_dim(0);
-        cache.inplace(|cache| cache.slice_assign(ranges, part));
     }
 }
 
@@ -248,9 +239,9 @@ impl Decoder {
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
         let n_lasts = lasts.len();
         let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
+        let places = PromptPlaces::new(&borders, first_row, cache.filled);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let end = cache.filled;
             let mut attended = match (&mut cache.layers[layer], &block.linear) {
                 (LayerCache::Linear(states), Some(net)) => {
                     let (attended, read) = block.attended_linearly_with_states(net, &x, &context);
@@ -259,14 +250,7 @@ impl Decoder {
                 }
                 (LayerCache::Attention(cache), _) => {
                     let inputs = block.attention_inputs(&x, &context, None);
-                    let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
-                    for (i, window) in borders.windows(2).enumerate() {
-                        let length = window[1] - window[0];
-                        let rows = inputs.qkv.clone().narrow(0, window[0], length);
-                        let part = |first| rows.clone().narrow(1, first, n_kv_heads);
-                        let prompt = [part(n_heads), part(n_heads + n_kv_heads)];
-                        fill_prompt(cache, first_row + i, end, prompt);
-                    }
+                    append_prompts(&inputs.qkv, cache, &places);
                     block.attended(inputs, &context)
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),

@@ -8,6 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forward::LOWEST;
+use crate::HeldNumbers;
 use crate::attention::{DecodeOps, HeldColumns, Queries};
 use crate::cube::launch::{UNITS, argument, contiguous, element, output, units, vector_size};
 use crate::cube::reduce::{cube_max, group_sum};
@@ -195,7 +196,7 @@ pub(super) fn join_runs<T: Float, N: Size>(
     }
 }
 
-/// The new keys and values of the rows into the last column that is seen, a unit for each vector.
+/// Keys and values of tokens to their places in a cache, a unit for each vector.
 ///
 /// Both are only written, which is why this is no part of [`attend_to_run`]: work that was to write them
 /// and did not leaves them to be written, and refuses whoever reads them first.
@@ -204,14 +205,14 @@ pub(super) fn append_tokens<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     keys: &mut [Vector<T, N>],
     values: &mut [Vector<T, N>],
-    // As those of `attend_to_run`.
-    seen: &[u32],
-    // Key/value heads of all rows, and of a row.
-    all: u32,
-    g: u32,
+    // Row and column of each token, from the number `first` on.
+    places: &[u32],
+    first: u32,
+    tokens: u32,
     // Vectors of a head; heads of `qkv`, of which the last are values and those before them keys.
     columns: u32,
     heads: u32,
+    g: u32,
     capacity: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -219,14 +220,68 @@ pub(super) fn append_tokens<T: Float, N: Size>(
     let g = g as usize;
     let heads = heads as usize;
     let position = ABSOLUTE_POS;
-    if position < all as usize * columns {
-        let head = position / columns;
+    if position < tokens as usize * g * columns {
         let v = position % columns;
-        let key = (head / g * heads + heads - 2 * g + head % g) * columns + v;
-        let to = (head * capacity as usize + seen[0] as usize - 1) * columns + v;
+        let head = position / columns % g;
+        let token = position / columns / g;
+        let key = (token * heads + heads - 2 * g + head) * columns + v;
+        let place = first as usize + 2 * token;
+        let row = places[place] as usize;
+        let column = places[place + 1] as usize;
+        let to = ((row * g + head) * capacity as usize + column) * columns + v;
         keys[to] = qkv[key];
         values[to] = qkv[key + g * columns];
     }
+}
+
+/// Keys and values of `[n, heads, c]` to `[b, g, capacity, c]`; the places stand in `places` from the
+/// number `first` on.
+fn append(qkv: &CubeTensor, cache: [&CubeTensor; 2], places: &CubeTensor, first: usize) {
+    assert!(
+        cache.iter().all(|cache| cache.is_contiguous()),
+        "a cache that is written lies without holes"
+    );
+    let [n, heads, c] = dims(qkv);
+    let [_, g, capacity, _] = dims(cache[0]);
+    let vector = vector_size(4, &[c]);
+    let columns = c / vector;
+    if n * g * c == 0 {
+        return;
+    }
+    let (count, dim) = units(&qkv.client, n * g * columns);
+    append_tokens::launch(
+        &qkv.client,
+        count,
+        dim,
+        vector,
+        argument(qkv),
+        argument(cache[0]),
+        argument(cache[1]),
+        argument(places),
+        first as u32,
+        n as u32,
+        columns as u32,
+        heads as u32,
+        g as u32,
+        capacity as u32,
+        element(qkv),
+    );
+}
+
+fn dims<const D: usize>(x: &CubeTensor) -> [usize; D] {
+    let dims = x.meta.shape().iter().copied().collect::<Vec<_>>();
+    dims.try_into().expect("the rank is part of the contract")
+}
+
+/// The contract is [`crate::attention::append_prompts`]'s, with row and column of each token.
+pub(in crate::attention) fn append_prompts(
+    qkv: CubeTensor,
+    [keys, values]: [CubeTensor; 2],
+    places: &HeldNumbers,
+) {
+    let (qkv, [_, _, _]) = contiguous(qkv);
+    let places = places.on_device(&qkv);
+    append(&qkv, [&keys, &values], &places, 0);
 }
 
 /// Sizes and memory of one token a row and the cache that it looks at.
@@ -245,27 +300,6 @@ struct Step {
 }
 
 impl Step {
-    fn append(&self) {
-        let columns = self.c / self.vector;
-        let (count, dim) = units(&self.qkv.client, self.b * self.g * columns);
-        append_tokens::launch(
-            &self.qkv.client,
-            count,
-            dim,
-            self.vector,
-            argument(&self.qkv),
-            argument(&self.keys),
-            argument(&self.values),
-            argument(&self.seen),
-            (self.b * self.g) as u32,
-            self.g as u32,
-            columns as u32,
-            self.heads as u32,
-            self.capacity as u32,
-            element(&self.qkv),
-        );
-    }
-
     /// Runs are those that the cache has room for, not those in use, so that a launch is the same for
     /// each token.
     fn attend(&self, queries: Queries, out: &CubeTensor) {
@@ -324,7 +358,7 @@ impl DecodeOps for CubeBackend {
     ) -> CubeTensor {
         assert!(
             !appends || (keys.is_contiguous() && values.is_contiguous()),
-            "attend_to_cache: a cache that is written lies without holes"
+            "a cache that is written lies without holes"
         );
         let (qkv, [b, heads, c]) = contiguous(qkv);
         let (keys, [_, g, capacity, _]) = contiguous(keys);
@@ -346,7 +380,8 @@ impl DecodeOps for CubeBackend {
             capacity,
         };
         if appends {
-            step.append();
+            let places = 1 + step.b;
+            append(&step.qkv, [&step.keys, &step.values], &step.seen, places);
         }
         step.attend(queries, &out);
         out
@@ -379,7 +414,7 @@ pub(super) fn sources(texts: &mut crate::cube::source::Texts) {
         let [qkv, keys, values, seen] = [0; 4].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let kernel = append_tokens::create_dummy_kernel(
-            device, target, count, dim, 4, qkv, keys, values, seen, 1, 1, 1, 1, 1, element,
+            device, target, count, dim, 4, qkv, keys, values, seen, 1, 1, 1, 1, 1, 1, element,
         );
         texts.add("", dim, kernel);
     }

@@ -28,6 +28,8 @@ use crate::cube::launch::{
 #[cfg(feature = "cuda")]
 use crate::cudnn;
 pub(super) use blocks::BlockLists;
+#[cfg(not(feature = "fusion"))]
+pub(super) use decode::append_prompts;
 use blocks::Side;
 use cores::CoreTiles;
 #[cfg(feature = "cuda-source")]
