@@ -169,3 +169,32 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
         assert_near("the cache", &values(ours), &values(expected));
     }
 }
+
+#[test]
+fn adapters_that_are_joined_compute_what_each_of_them_does() {
+    let device = device();
+    let mut numbers = Numbers::new(72);
+    let given = Given::new(&mut numbers);
+    let x = numbers.tensor([B, D]);
+    // With maps of the stack that have no adapter, and with a residual.
+    let residual = numbers.tensor([B, (H + 2 * G) * C]);
+    let of = |layer: &Layer, linear: &StackedLinear, residual: Option<&Tensor<2>>| {
+        let there = |x: &Tensor<2>| x.clone().to_device(&layer.norm.device());
+        let extras = LinearExtras {
+            residual: residual.map(there),
+            ..LinearExtras::default()
+        };
+        values(lora_linear(there(&x), linear, extras))
+    };
+    let on_cpu = Layer::new(&given, &[0; B], &Device::flex());
+    let layer = Layer::new(&given, &[0; B], &device);
+    let joined = layer.qkv.joined();
+    assert_eq!(joined.out_features.len(), 1);
+    for residual in [None, Some(&residual)] {
+        let expected = of(&on_cpu, &on_cpu.qkv, residual);
+        assert_near("each", &of(&layer, &layer.qkv, residual), &expected);
+        assert_near("joined", &of(&layer, &joined, residual), &expected);
+    }
+    // The CPU has no products to save.
+    assert_eq!(on_cpu.qkv.joined().out_features.len(), 3);
+}

@@ -202,15 +202,15 @@ impl<'a> Batch<'a> {
         let rows = &mut self.rows[first..];
         let sampling = self.options.sampling;
         let draws = sampling.temperature > 0.0;
+        if !draws && !is_cpu(&logits.device()) {
+            choose_on_device(rows, logits);
+            return;
+        }
         if !draws && rows.iter().all(|row| row.constraint.is_none()) {
             let ids = logits.argmax(1).into_data();
             for (row, id) in rows.iter_mut().zip(ids.iter::<i64>()) {
                 row.token = id as u32;
             }
-            return;
-        }
-        if !draws && !is_cpu(&logits.device()) {
-            choose_on_device(rows, logits);
             return;
         }
         let [_, vocabulary] = logits.dims();
