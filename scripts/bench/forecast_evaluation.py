@@ -81,11 +81,11 @@ def played(prompt: int, answers: list, n: int, eval_settings: dict) -> list:
         rows = [left - 1 for left in rows]
 
 
-def scaled(rows: dict, layers: int, factor: float, texts: int) -> list:
-    """(kernel or product, launches, threads) of a whole model, with `factor` times the rows of the counted texts."""
+def scaled(rows: dict, layers: int, factor: float, passes: float = 1.0) -> list:
+    """(kernel or product, launches, threads) of a whole model: `passes` times those that were counted, of `factor` times the rows."""
     found = []
     for name, row in rows.items():
-        launches, threads = total(row, layers)
+        launches, threads = (n * passes for n in total(row, layers))
         what, _, of = name.partition(" ")
         if what == "product":
             product = product_of(of)
@@ -134,7 +134,7 @@ class Evaluation:
         key = (rows, columns // 64)
         if key not in self.known:
             cache = 2 * 2 * rows * columns * self.shape.kv_heads * self.shape.head_dim
-            work = scaled(self.token_rows, self.shape.layers, rows / self.recipe.documents, rows)
+            work = scaled(self.token_rows, self.shape.layers, rows / self.recipe.documents)
             gpu = seconds(work, self.shape, self.gpu, cache)
             host = (self.host_calls + WRITES) * rates.HOST_US / 1e6
             if not self.is_recorded:
@@ -144,12 +144,13 @@ class Evaluation:
 
     def passes(self, tokens: int) -> float:
         """Prompts of so many tokens: each pass takes the GPU its time, or the host's for its launches."""
-        n = math.ceil(tokens / (PREFILL_TOKENS // self.recipe.prompt * self.recipe.prompt))
+        of_pass = PREFILL_TOKENS // self.recipe.prompt * self.recipe.prompt
         counted = self.recipe.documents * self.recipe.prompt
-        counted_passes = math.ceil(counted / (PREFILL_TOKENS // self.recipe.prompt * self.recipe.prompt))
-        work = scaled(self.prompt_rows, self.shape.layers, tokens / counted, tokens)
+        n, counted_passes = math.ceil(tokens / of_pass), math.ceil(counted / of_pass)
+        passes = n / counted_passes
+        work = scaled(self.prompt_rows, self.shape.layers, tokens / counted / passes, passes)
         gpu = seconds(work, self.shape, self.gpu, 0.0)
-        host = n / counted_passes * self.launches(self.prompt_rows) * rates.HOST_US / 1e6
+        host = passes * self.launches(self.prompt_rows) * rates.HOST_US / 1e6
         return max(gpu, host)
 
     def parts(self) -> dict:
