@@ -251,6 +251,7 @@ pub struct PromptPlaces {
     first_row: usize,
     end: usize,
     /// Row and column of each token.
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
     numbers: HeldNumbers,
 }
 
@@ -262,19 +263,28 @@ impl PromptPlaces {
     ///
     /// If borders fall, a prompt is longer than `end`, or a number is 2^32 or more.
     pub fn new(borders: &[usize], first_row: usize, end: usize) -> Self {
-        let number = |place: usize| u32::try_from(place).expect("fewer rows and columns than 2^32");
-        let mut numbers = Vec::new();
-        for (row, border) in (first_row..).zip(borders.windows(2)) {
-            let length = border[1].checked_sub(border[0]).expect("borders rise");
-            let first = end.checked_sub(length).expect("prompts fit the cache");
-            numbers.extend((first..end).flat_map(|column| [number(row), number(column)]));
-        }
+        let fits = borders
+            .windows(2)
+            .all(|border| border[0] <= border[1] && border[1] - border[0] <= end);
+        assert!(fits, "prompts of {borders:?} end before column {end}");
         Self {
             borders: borders.to_vec(),
             first_row,
             end,
-            numbers: HeldNumbers::new(numbers),
+            #[cfg(all(feature = "cube", not(feature = "fusion")))]
+            numbers: HeldNumbers::new(Self::numbers(borders, first_row, end)),
         }
+    }
+
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    fn numbers(borders: &[usize], first_row: usize, end: usize) -> Vec<u32> {
+        let number = |place: usize| u32::try_from(place).expect("fewer rows and columns than 2^32");
+        let rows = (first_row..).zip(borders.windows(2));
+        let places = rows.flat_map(|(row, border)| {
+            let first = end - (border[1] - border[0]);
+            (first..end).flat_map(move |column| [row, column])
+        });
+        places.map(number).collect()
     }
 }
 
@@ -309,9 +319,11 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
     #[cfg(all(feature = "cube", not(feature = "fusion")))]
     if has_decode_kernels(qkv) && cache.iter().all(|cache| cache.dtype() == qkv.dtype()) {
         let qkv = qkv.clone().try_into_primitive::<burn_cubecl::CubeBackend>();
-        let there = cache
-            .each_ref()
-            .map(|cache| cache.clone().try_into_primitive::<burn_cubecl::CubeBackend>());
+        let there = cache.each_ref().map(|cache| {
+            cache
+                .clone()
+                .try_into_primitive::<burn_cubecl::CubeBackend>()
+        });
         if let (Ok(qkv), [Ok(keys), Ok(values)]) = (qkv, there) {
             super::cuda::append_prompts(qkv, [keys, values], &places.numbers);
             return;

@@ -34,10 +34,10 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
 use burn::tensor::Tensor;
 
+use cached::{AppendOps, DecodeOps};
 pub use cached::{
     Columns, HeldColumns, PromptPlaces, append, append_prompts, decode, decode_step, empty_cache,
 };
-use cached::{AppendOps, DecodeOps};
 
 use crate::route::{has_window_kernel, is_served, is_served_by_cpu};
 

@@ -135,7 +135,10 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
     let mut recorded = Layer::new(&given, &ids[0], &device);
     let mut recording: Option<(Tensor<2>, Recording)> = None;
     let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some();
-    assert_eq!(records(&device), cfg!(all(feature = "cuda", not(feature = "fusion"))));
+    assert_eq!(
+        records(&device),
+        cfg!(all(feature = "cuda", not(feature = "fusion")))
+    );
     for (token, ids) in ids.iter().enumerate() {
         for layer in [&mut on_cpu, &mut plain, &mut recorded] {
             layer.next(token, ids);

@@ -1,8 +1,8 @@
 //! Held-out examples to their mean loss, without a gradient.
 
 use burn::tensor::Device;
-use tooltune_kernels::{Supervision, is_cpu};
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
+use tooltune_kernels::{Supervision, is_cpu};
 use tooltune_rows::batches::{BatchError, Example, Padding, collate};
 use tooltune_rows::text::TokenizedExample;
 
@@ -125,7 +125,10 @@ fn losses_of(
                 0 => 0.0,
                 _ => linear_cross_entropy_loss(own, &decoder.lm_head, &part, 128),
             },
-            weight: batch.loss_weights[of_example].iter().map(|&w| f64::from(w)).sum(),
+            weight: batch.loss_weights[of_example]
+                .iter()
+                .map(|&w| f64::from(w))
+                .sum(),
         }
     };
     Ok(batch.cu_seqlens.windows(2).map(loss).collect())

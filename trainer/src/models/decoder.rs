@@ -16,7 +16,8 @@ use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::select_rows::select_rows;
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, HeldNumbers, RowNumbers, SpanNorm, StackedLinear,
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, HeldNumbers, RowNumbers, SpanNorm,
+    StackedLinear,
 };
 
 use super::config::DecoderConfig;

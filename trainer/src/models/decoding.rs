@@ -4,9 +4,9 @@
 //! ([`StepInputs`]), and nothing else does.
 
 use burn::tensor::Tensor;
+use tooltune_kernels::HeldNumbers;
 use tooltune_kernels::attention::{self, HeldColumns};
 use tooltune_kernels::recording::{Recording, RecordingError, record, records};
-use tooltune_kernels::HeldNumbers;
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use tooltune_kernels::attention::{append_prompts, empty_cache};
 use tooltune_kernels::PromptPlaces;
+use tooltune_kernels::attention::{append_prompts, empty_cache};
 
 use super::decoder::{BatchContext, Decoder};
 use super::decoding::Route;

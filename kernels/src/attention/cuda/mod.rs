@@ -28,10 +28,10 @@ use crate::cube::launch::{
 #[cfg(feature = "cuda")]
 use crate::cudnn;
 pub(super) use blocks::BlockLists;
-#[cfg(not(feature = "fusion"))]
-pub(super) use decode::append_prompts;
 use blocks::Side;
 use cores::CoreTiles;
+#[cfg(not(feature = "fusion"))]
+pub(super) use decode::append_prompts;
 #[cfg(feature = "cuda-source")]
 pub(crate) use texts::sources;
 use tiles::{SQUARE, Tiles};
