@@ -35,6 +35,8 @@ RECIPES = [
     Recipe("slot-llama3.2-1b", "llama-3.2-1b", 126000, 290, 246, 1, [13, 28, 33, 37, 40, 43, 46, 49, 54, 60, 80], 64),
 ]
 MOST = 0.10
+# As in kernels/src/recording.rs.
+OF_THE_GPU = 1.1
 
 # What is done of the texts of a batch: prompts that join beside rows that stay, or a token of so many rows and columns.
 Join = collections.namedtuple("Join", "tokens prompts kept")
@@ -129,17 +131,19 @@ class Evaluation:
     def launches(self, rows: dict) -> int:
         return sum(total(row, self.shape.layers)[0] for name, row in rows.items() if name != HOST_CALLS)
 
-    def token(self, rows: int, columns: int) -> float:
-        """A token of each row: the host waits for it, or the GPU for the host's launches."""
+    def token(self, rows: int, columns: int) -> tuple:
+        """Whether a token of each row is recorded, and its seconds: the host waits for it, or the GPU for the host's launches."""
         key = (rows, columns // 64)
         if key not in self.known:
             cache = 2 * 2 * rows * columns * self.shape.kv_heads * self.shape.head_dim
             work = scaled(self.token_rows, self.shape.layers, rows / self.recipe.documents)
             gpu = seconds(work, self.shape, self.gpu, cache)
             host = (self.host_calls + WRITES) * rates.HOST_US / 1e6
-            if not self.is_recorded:
-                gpu, host = max(gpu, self.launches(self.token_rows) * rates.HOST_US / 1e6), WRITES * rates.HOST_US / 1e6
-            self.known[key] = gpu + host + rates.READ_US / 1e6
+            own = self.launches(self.token_rows) * rates.HOST_US / 1e6
+            recorded, plain = gpu + host, max(gpu, own) + WRITES * rates.HOST_US / 1e6
+            # Where the GPU takes longer than the host, nothing is recorded.
+            is_recorded = self.is_recorded and gpu < OF_THE_GPU * own
+            self.known[key] = (is_recorded, (recorded if is_recorded else plain) + rates.READ_US / 1e6)
         return self.known[key]
 
     def passes(self, tokens: int) -> float:
@@ -166,9 +170,10 @@ class Evaluation:
                     found["prompts"] += self.passes(event.tokens) if event.tokens else 0.0
                     found["prompts"] += MOVING_CALLS * self.shape.layers * a_launch if event.kept else 0.0
                 else:
-                    found["tokens"] += self.token(event.rows, event.columns)
+                    is_recorded, own = self.token(event.rows, event.columns)
+                    found["tokens"] += own
                     # Done once as always, and once as a recording.
-                    if self.is_recorded and event.is_recording:
+                    if is_recorded and event.is_recording:
                         found["recording"] += 2 * self.launches(self.token_rows) * a_launch
         return found
 
@@ -189,13 +194,19 @@ def run_of(recipe: Recipe, config: dict) -> tuple:
     return steps, math.ceil(steps / config["eval"]["eval_steps"])
 
 
+def fits_on(recipe: Recipe, gpu) -> bool:
+    """Whether weights, a step and a cache do: of Llama-3-8B, not in 24 GiB (the first table)."""
+    return recipe.shape != "llama-3-8b" or gpu.gib > 30
+
+
 def section(table: dict) -> list:
     lines = [
         "## Evaluations within a run",
         "",
         f"An evaluation is to take {MOST:.0%} of a run at most. Settings are those of the configs; how long rows and answers are, "
         "`scripts/bench/forecast_evaluation.py` says. Texts are written greedily, as the configs do. "
-        "A token's launches are recorded once, as a CUDA graph, and launched by one call; weights and cache are read once a token. "
+        "A token's launches are recorded once for a batch, as a CUDA graph, and launched by one call, where the host takes longer for them than the GPU; "
+        "weights and cache are read once a token. "
         f"A kernel takes {rates.SHORTEST_US:g} µs at least, and the host reads what was chosen in {rates.READ_US:g} µs.",
         "",
         "| config | GPU | texts together | steps | evaluations | a step, s | an evaluation, s | of prompts, tokens, recording, loss | share of the run | without graphs |",
@@ -206,7 +217,7 @@ def section(table: dict) -> list:
         config = settings_of(recipe.config)
         steps, evaluations = run_of(recipe, config)
         for gpu in GPUS:
-            if recipe.shape == "llama-3-8b" and gpu.gib < 30:
+            if not fits_on(recipe, gpu):
                 continue
             a_step = step_seconds(table, recipe, config, gpu)
             parts = Evaluation(table, recipe, gpu, config["eval"]).parts()
@@ -231,16 +242,21 @@ def section(table: dict) -> list:
 def a_token(table: dict) -> list:
     """What a token launches, and how long it takes."""
     lines = [
-        "| shape | rows | kernels a layer | products a layer | of the model | calls of the host | " + " | ".join(f"{gpu.name}, ms a token" for gpu in GPUS) + " |",
+        "Milliseconds of a token of all rows, recorded / launched kernel by kernel:",
+        "",
+        "| shape | rows | kernels a layer | products a layer | of the model | calls of the host, recorded | " + " | ".join(gpu.name for gpu in GPUS) + " |",
         "|---|--:|--:|--:|--:|--:|" + "--:|" * len(GPUS),
     ]
     for recipe in RECIPES:
-        found = Evaluation(table, recipe, GPUS[0], {}).token_rows
-        layer = [sum(row.layer_launches for name, row in found.items() if name.startswith(kind)) for kind in ("kernel", "product")]
         one = Evaluation(table, recipe, GPUS[0], {})
-        cells = []
-        for gpu in GPUS:
-            fits = not (recipe.shape == "llama-3-8b" and gpu.gib < 30)
-            cells.append(f"{1e3 * Evaluation(table, recipe, gpu, {}).token(recipe.documents, recipe.prompt + recipe.answers[5]):.2f}" if fits else "does not fit")
-        lines.append(f"| {recipe.shape} | {recipe.documents} | {layer[0]} | {layer[1]} | {one.launches(found):,} | {one.host_calls} | " + " | ".join(cells) + " |")
+        found = one.token_rows
+        layer = [sum(row.layer_launches for name, row in found.items() if name.startswith(kind)) for kind in ("kernel", "product")]
+        for rows in (1, 8, recipe.documents):
+            cells = []
+            for gpu in GPUS:
+                evaluations = [Evaluation(table, recipe, gpu, {}, is_recorded) for is_recorded in (True, False)]
+                ms = [1e3 * evaluation.token(rows, recipe.prompt + recipe.answers[5])[1] for evaluation in evaluations]
+                fits = fits_on(recipe, gpu)
+                cells.append(" / ".join(f"{n:.1f}" for n in ms) if fits else "does not fit")
+            lines.append(f"| {recipe.shape} | {rows} | {layer[0]} | {layer[1]} | {one.launches(found):,} | {one.host_calls} | " + " | ".join(cells) + " |")
     return lines

@@ -86,6 +86,8 @@ def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: i
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
     # cuDNN's plans would be of a driver that is none: attention is ours.
     environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
+    # However fast this machine is beside a driver that does nothing.
+    environment |= {"TOOLTUNE_CUDA_GRAPHS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:

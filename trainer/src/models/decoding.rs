@@ -179,11 +179,15 @@ impl Decoder {
         match recorded {
             Ok((logits, recording)) => {
                 cache.filled += 1;
-                cache.route = Route::Recorded(Box::new(RecordedStep {
+                let recorded = |recording| RecordedStep {
                     recording,
                     inputs,
                     logits: logits.clone(),
-                }));
+                };
+                cache.route = match recording {
+                    Some(recording) => Route::Recorded(Box::new(recorded(recording))),
+                    None => Route::Plain,
+                };
                 Ok(logits)
             }
             Err(error) => {
