@@ -226,9 +226,8 @@ def section(table: dict) -> list:
             share, share_plain = (evaluations * n / (evaluations * n + steps * a_step) for n in (own, plain))
             worst = max(worst, share)
             shown = ", ".join(f"{parts[part]:.1f}" for part in ("prompts", "tokens", "recording", "loss"))
-            lines.append(
-                f"| {recipe.config} | {gpu.name} | {config['eval']['batch_size']} | {steps:,} | {evaluations} | {a_step:.3f} | {own:.1f} | {shown} | {share:.1%} | {share_plain:.1%} |"
-            )
+            counts = f"{config['eval']['batch_size']} | {steps:,} | {evaluations}"
+            lines.append(f"| {recipe.config} | {gpu.name} | {counts} | {a_step:.3f} | {own:.1f} | {shown} | {share:.1%} | {share_plain:.1%} |")
     lines += ["", *a_token(table), ""]
     if worst > MOST:
         raise SystemExit(f"forecast: an evaluation takes {worst:.1%} of a run, which is more than {MOST:.0%}; change its settings in configs/, or what a token launches")
