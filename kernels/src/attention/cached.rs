@@ -110,6 +110,8 @@ pub fn decode_step(
             values.dims()
         );
         columns.check(b, capacity);
+        cache.iter_mut().for_each(without_holes);
+        let [keys, values] = &*cache;
         return attend_to_cache(qkv, queries, [keys, values], columns, true);
     }
     let column = columns.end() - 1;
@@ -123,6 +125,23 @@ pub fn decode_step(
     };
     let [keys, values] = &*cache;
     decode(qkv, queries, keys, values, seen)
+}
+
+/// Copies a cache whose rows have holes between them, as small ones may have on a GPU: its kernels know none.
+fn without_holes(cache: &mut Tensor<4>) {
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    {
+        let there = cache
+            .clone()
+            .try_into_primitive::<burn_cubecl::CubeBackend>();
+        if there.is_ok_and(|there| !there.is_contiguous()) {
+            let shape = cache.dims();
+            let n: usize = shape.iter().product();
+            cache.inplace(|cache| cache.reshape([n]).reshape(shape));
+        }
+    }
+    #[cfg(not(all(feature = "cube", not(feature = "fusion"))))]
+    let _ = cache;
 }
 
 /// Whether the device has a kernel for attention of such queries to such a cache.
@@ -318,6 +337,7 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
     );
     #[cfg(all(feature = "cube", not(feature = "fusion")))]
     if has_decode_kernels(qkv) && cache.iter().all(|cache| cache.dtype() == qkv.dtype()) {
+        cache.iter_mut().for_each(without_holes);
         let qkv = qkv.clone().try_into_primitive::<burn_cubecl::CubeBackend>();
         let there = cache.each_ref().map(|cache| {
             cache

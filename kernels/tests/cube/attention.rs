@@ -213,6 +213,7 @@ fn prompts_go_where_their_places_say() {
         let qkv = numbers.tensor([10, h + 2 * g, c]);
         let cache = [0; 2].map(|_| numbers.tensor::<4>([b, g, 11, c]));
         let places = PromptPlaces::new(&[0, 3, 10], 1, 9);
+        // What is uploaded may have holes between its rows.
         let mut there = cache.each_ref().map(on_device);
         append_prompts(&on_device(&qkv), &mut there, &places);
         let mut expected = cache.clone();
