@@ -59,8 +59,13 @@ impl RopeTable {
     ) -> Self {
         let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
         let shape = [position_ids.len(), 1, half];
-        let [cos, sin] =
-            values.map(|values| Tensor::from_data(TensorData::new(values, shape), device));
+        // Numbers in a row lie without holes on a GPU, where others may take their place.
+        let table = |values: Vec<f32>| {
+            let n = values.len();
+            let data = TensorData::new(values, [n]);
+            Tensor::<1>::from_data(data, device).reshape(shape)
+        };
+        let [cos, sin] = values.map(table);
         Self { cos, sin }
     }
 
@@ -121,6 +126,7 @@ fn overwrite(table: &mut Tensor<3>, values: Vec<f32>) {
             .clone()
             .try_into_primitive::<burn_cubecl::CubeBackend>()
     {
+        assert!(there.is_contiguous(), "a table lies without holes");
         let bytes = burn_std::Bytes::from_elems(values);
         there.client.write(&there.handle, bytes);
         return;
