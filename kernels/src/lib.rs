@@ -48,6 +48,7 @@ pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 pub mod head_norm;
+mod held_numbers;
 #[cfg(feature = "cuda")]
 mod kept;
 pub mod layer_norm;
@@ -59,6 +60,7 @@ mod maybe;
 mod on_stream;
 pub mod profile;
 pub mod query_gate;
+pub mod recording;
 pub mod rms_norm;
 pub mod rope;
 mod route;
@@ -66,7 +68,7 @@ pub mod select_rows;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Columns, Documents, Queries};
+pub use attention::{Causality, Columns, Documents, HeldColumns, PromptPlaces, Queries};
 pub use cpu::isa::instruction_set;
 pub use dense::Dense;
 pub use dropout::Dropout;
@@ -75,6 +77,7 @@ pub use gated_delta::{DeltaHeads, DeltaInputs};
 pub use gated_delta_net::{DeltaParts, GatedDeltaNet};
 pub use gated_norm::GatedNorm;
 pub use head_norm::SpanNorm;
+pub use held_numbers::HeldNumbers;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};

@@ -73,6 +73,11 @@ GAP_US = 1.0
 # Microseconds of the host for a launch: 10 to 16 on two cores of a Zen 5 with a driver that does nothing (benchmarks/h200.md), and
 # what the driver adds.
 HOST_US = 15.0
+# Microseconds that the shortest kernel takes, beside the gap: what one of a token reads and multiplies has to come from main memory,
+# which answers after some 0.6 µs, and passes several barriers (https://arxiv.org/abs/2402.13499, latencies of Hopper's memory).
+SHORTEST_US = 2.0
+# Microseconds from the end of a token's last kernel until the host has read what was chosen, on a machine that does nothing else.
+READ_US = 30.0
 # Microseconds that the program which was measured on the H200 took more for each learned row: two of Burn's kernels put the gradients
 # of 8,190 rows back one after the other, in 6.5 ms.
 ROW_BACK_US = 0.8

@@ -224,7 +224,13 @@ static void write_number(void *to, uint64_t at, int type, float number) {
         ((uint16_t *)to)[at] = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
+static int computes_nothing(void) {
+    const char *kernels = getenv("CUDA_ON_CPU_KERNELS");
+    return kernels && !strcmp(kernels, "none");
+}
+
 struct Job {
+    struct Kind kind;
     Object product, layouts[4];
     float alpha, beta;
     void *places[4];
@@ -248,13 +254,21 @@ static void compute(void *of) {
                 sum += read_number((void *)(uintptr_t)job->product.bias, i, d->type);
             write_number(job->places[3], j * d->pitch + i, d->type, sum);
         }
-    free(job);
+}
+
+/* A product of a graph is counted each time that it is done. */
+static void compute_captured(void *of) {
+    const struct Job *job = of;
+    __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
+    count_kind(job->kind);
+    if (!computes_nothing())
+        compute(of);
 }
 
 int cublasLtMatmul(Object *handle, Object *product, const float *alpha, const void *A, Object *a, const void *B, Object *b,
                    const float *beta, const void *C, Object *c, void *D, Object *d, const Algorithm *algorithm, void *workspace,
                    size_t room, void *stream) {
-    static int (*holds)(unsigned long long, size_t), (*is_stream)(void *);
+    static int (*holds)(unsigned long long, size_t), (*is_stream)(void *), (*is_captured)(void *);
     static void (*enqueue)(void *, void (*)(void *), void *);
     if (!enqueue) {
         void *cuda = dlopen("libcuda.so", RTLD_NOW | RTLD_NOLOAD);
@@ -262,6 +276,7 @@ int cublasLtMatmul(Object *handle, Object *product, const float *alpha, const vo
         if (!cuda || !(holds = (int (*)(unsigned long long, size_t))dlsym(cuda, "fake_cuda_holds")))
             return refuse("a product without the driver beside this library", 0);
         is_stream = (int (*)(void *))dlsym(cuda, "fake_cuda_is_stream");
+        is_captured = (int (*)(void *))dlsym(cuda, "fake_cuda_is_captured");
         enqueue = (void (*)(void *, void (*)(void *), void *))dlsym(cuda, "fake_cuda_enqueue");
     }
     if (handle->kind != HANDLE || product->kind != PRODUCT)
@@ -298,13 +313,16 @@ int cublasLtMatmul(Object *handle, Object *product, const float *alpha, const vo
     } else if (product->epilogue != EPILOGUE_DEFAULT) {
         return refuse("an epilogue", product->epilogue);
     }
-    __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
-    count_kind((struct Kind){n, m, inner, a->type, d->type, *beta != 0, product->epilogue == EPILOGUE_BIAS});
-    const char *kernels = getenv("CUDA_ON_CPU_KERNELS");
-    if (kernels && !strcmp(kernels, "none"))
-        return OK;
+    const struct Kind kind = {n, m, inner, a->type, d->type, *beta != 0, product->epilogue == EPILOGUE_BIAS};
+    const int captured = is_captured(stream);
+    if (!captured) {
+        __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);
+        count_kind(kind);
+        if (computes_nothing())
+            return OK;
+    }
     struct Job *job = malloc(sizeof *job);
-    *job = (struct Job){*product, {*a, *b, *c, *d}, *alpha, *beta, {(void *)A, (void *)B, (void *)C, D}};
-    enqueue(stream, compute, job);
+    *job = (struct Job){kind, *product, {*a, *b, *c, *d}, *alpha, *beta, {(void *)A, (void *)B, (void *)C, D}};
+    enqueue(stream, captured ? compute_captured : compute, job);
     return OK;
 }

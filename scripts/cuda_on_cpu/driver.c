@@ -7,7 +7,12 @@
  * FAKE_CUDA_GIB or 79.1 GiB. What is against them is refused and said. At its end a line on the error
  * output says how many kernels were loaded and launched, what was refused, and the most memory that
  * was held; with FAKE_CUDA_NAMES=1, a line for each kernel says how often it was launched, with how many
- * threads in all.
+ * threads in all, and another one how often as part of a graph.
+ *
+ * A stream that is captured does nothing and keeps what it is given as a graph, which does all of it each
+ * time that it is launched, with the memory that it was captured with. What a capture does not allow, to
+ * wait, to take memory, to copy from or to the host, is refused. FAKE_CUDA_NO_GRAPHS=begin refuses every
+ * capture at its begin, FAKE_CUDA_NO_GRAPHS=instantiate when a graph is to be made of it.
  *
  * With the real NVRTC, or where CUDA_ON_CPU_KERNELS is `none`, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
  * library for the CPU and computes what it says. Work of a stream is done as late as can be: when the
@@ -105,17 +110,29 @@ Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *gre
 /* Streams: work that waits for whoever needs it. */
 
 typedef void (*Work)(void *job);
+struct Kernel;
+static Result refuse_captured(const char *what);
 
 struct Task {
-    Work run;
+    Work run; /* None for what is counted alone. */
+    Work release; /* Of the job, when it is done for the last time. */
     void *job;
     struct Event *event; /* To wait for, where there is no work. */
+    struct Kernel *kernel; /* Whose launch it is, with so many threads. */
+    long threads;
     struct Task *next;
+};
+/* What was captured; a graph and what is made of it are the same here. */
+struct Graph {
+    struct Task *first, *last;
+    size_t nodes;
+    int holders;
 };
 struct Stream {
     struct Task *first, *last;
     long queued, done;
     int is_running;
+    struct Graph *captured; /* While it is captured. */
     struct Stream *next;
 };
 /* The place in a stream up to which it stands for. */
@@ -150,6 +167,8 @@ static void catch_up(struct Stream *stream, long place) {
             free(task->event);
         } else {
             task->run(task->job);
+            if (task->release)
+                task->release(task->job);
         }
         stream->is_running = 0;
         stream->done++;
@@ -163,6 +182,17 @@ static void append(struct Stream *stream, struct Task task) {
     struct Task *last = malloc(sizeof *last);
     *last = task;
     last->next = NULL;
+    struct Graph *graph = stream->captured;
+    if (graph) {
+        if (graph->last)
+            graph->last->next = last;
+        else
+            graph->first = last;
+        graph->last = last;
+        graph->nodes++;
+        pthread_mutex_unlock(&queue_lock);
+        return;
+    }
     if (stream->last)
         stream->last->next = last;
     else
@@ -182,12 +212,25 @@ int fake_cuda_is_stream(Object stream) {
     return found;
 }
 
+/* The job is given back with free. */
 void fake_cuda_enqueue(Object stream, Work run, void *job) {
     if (!stream) { /* The stream of the device, which waits for all others. */
         run(job);
+        free(job);
         return;
     }
-    append(stream, (struct Task){run, job});
+    append(stream, (struct Task){.run = run, .release = free, .job = job});
+}
+
+int fake_cuda_is_captured(Object stream) { return stream && ((struct Stream *)stream)->captured; }
+
+static int is_any_captured(void) {
+    int found = 0;
+    pthread_mutex_lock(&queue_lock);
+    for (struct Stream *stream = streams; stream; stream = stream->next)
+        found |= stream->captured != NULL;
+    pthread_mutex_unlock(&queue_lock);
+    return found;
 }
 
 static void catch_up_all(void) {
@@ -197,7 +240,18 @@ static void catch_up_all(void) {
     pthread_mutex_unlock(&queue_lock);
 }
 
-Result cuCtxSynchronize(void) { catch_up_all(); return OK; }
+/* What no thread may do while a stream is captured, as the mode of CubeCL's captures says. */
+static Result refuse_captured(const char *what) {
+    fprintf(stderr, "fake CUDA: while a stream is captured: ");
+    return refuse(what, 0);
+}
+
+Result cuCtxSynchronize(void) {
+    if (is_any_captured())
+        return refuse_captured("to wait for the device");
+    catch_up_all();
+    return OK;
+}
 
 Result cuStreamCreate(Object *stream, unsigned flags) {
     struct Stream *made = calloc(1, sizeof *made);
@@ -210,6 +264,8 @@ Result cuStreamCreate(Object *stream, unsigned flags) {
 }
 Result cuStreamCreateWithPriority(Object *stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
 Result cuStreamSynchronize(Object stream) {
+    if (stream ? fake_cuda_is_captured(stream) : is_any_captured())
+        return refuse_captured("to wait for it");
     if (stream)
         catch_up(stream, ((struct Stream *)stream)->queued);
     else
@@ -222,6 +278,8 @@ Result cuStreamDestroy_v2(Object stream) { return cuStreamSynchronize(stream); }
 Result cuEventCreate(Object *event, unsigned flags) { *event = calloc(1, sizeof(struct Event)); return OK; }
 Result cuEventRecord(Object event, Object stream) {
     struct Stream *of = stream;
+    if (fake_cuda_is_captured(stream))
+        return refuse_captured("to record an event of it");
     if (of)
         *(struct Event *)event = (struct Event){of, of->queued};
     return OK;
@@ -239,7 +297,7 @@ Result cuStreamWaitEvent(Object stream, Object event, unsigned flags) {
         return OK;
     struct Event *place = malloc(sizeof *place);
     *place = *of;
-    append(stream, (struct Task){NULL, NULL, place});
+    append(stream, (struct Task){.event = place});
     return OK;
 }
 Result cuEventElapsedTime(float *milliseconds, Object start, Object end) { *milliseconds = 1; return OK; }
@@ -250,6 +308,8 @@ Result cuEventDestroy_v2(Object event) { free(event); return OK; }
 
 static Result give(Address *address, size_t bytes) {
     Result result = OUT_OF_MEMORY;
+    if (is_any_captured())
+        return refuse_captured("to take memory");
     pthread_mutex_lock(&lock);
     void *first = held + bytes > limit
                       ? MAP_FAILED
@@ -272,6 +332,8 @@ static Result give(Address *address, size_t bytes) {
 }
 
 static Result take(Address address) {
+    if (is_any_captured())
+        return refuse_captured("to give memory back");
     catch_up_all();
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_blocks; i++)
@@ -322,10 +384,11 @@ static void run_copy(void *job) {
         memcpy(copy->to, copy->from, copy->bytes);
     else
         memset(copy->to, copy->value, copy->bytes);
-    free(job);
 }
 
 static Result copy(Object stream, void *to, const void *from, size_t bytes, int is_of_host) {
+    if (is_of_host && fake_cuda_is_captured(stream))
+        return refuse_captured("to copy from the host");
     struct Copy *copy = malloc(sizeof *copy + (is_of_host ? bytes : 0));
     *copy = (struct Copy){to, is_of_host ? copy->host : from, bytes};
     if (is_of_host)
@@ -341,6 +404,8 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Object strea
     return bytes < DROPPED ? copy(stream, (void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, 0) : OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Object stream) {
+    if (fake_cuda_is_captured(stream))
+        return refuse_captured("to copy to the host");
     return copy(stream, to, (void *)(uintptr_t)from, bytes, 0);
 }
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Object stream) {
@@ -390,6 +455,7 @@ struct Launch {
 struct Kernel {
     int shared_bytes; /* That it has asked for. */
     long launches, threads;
+    long replays, replayed_threads; /* As part of graphs. */
     char name[256];
     void *library;
     int (*run)(void **arguments, const struct Launch *launch);
@@ -447,6 +513,10 @@ static void run_kernel(void *of) {
     struct Job *job = of;
     if (!job->kernel->run(job->arguments, &job->launch))
         refuse("a kernel of which some threads end while others wait", 0);
+}
+
+static void release_job(void *of) {
+    struct Job *job = of;
     for (unsigned i = 0; i < job->kernel->sizes[0]; i++)
         free(job->arguments[i]);
     free(job->arguments);
@@ -456,10 +526,14 @@ static void run_kernel(void *of) {
 Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                       unsigned block_z, unsigned shared, Object stream, void **arguments, void **extra) {
     struct Kernel *kernel = of;
-    __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
-    size_t threads = (size_t)block_x * block_y * block_z;
-    __atomic_add_fetch(&kernel->threads, (long)(threads * grid_x * grid_y * grid_z), __ATOMIC_RELAXED);
+    const size_t threads = (size_t)block_x * block_y * block_z;
+    const long all_threads = threads * grid_x * grid_y * grid_z;
+    const int is_captured = fake_cuda_is_captured(stream);
+    if (!is_captured) {
+        __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&kernel->threads, all_threads, __ATOMIC_RELAXED);
+    }
     if (!grid_x || !grid_y || !grid_z || !threads)
         return refuse("a launch of nothing, with so many threads", threads);
     if (threads > BLOCK_THREADS || block_z > BLOCK_Z)
@@ -468,8 +542,11 @@ Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid
         return refuse("blocks along y or z", grid_y > grid_z ? grid_y : grid_z);
     if (shared > SHARED_MEMORY && (int)shared > kernel->shared_bytes)
         return refuse("bytes of shared memory that were not asked for", shared);
-    if (!kernel->run)
+    if (!kernel->run) {
+        if (is_captured)
+            append(stream, (struct Task){.kernel = kernel, .threads = all_threads});
         return OK;
+    }
     struct Job *job = malloc(sizeof *job);
     *job = (struct Job){kernel, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0}};
     job->arguments = calloc(kernel->sizes[0], sizeof *job->arguments);
@@ -477,9 +554,16 @@ Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid
         job->arguments[i] = aligned_alloc(64, (kernel->sizes[1 + i] + 63) / 64 * 64);
         memcpy(job->arguments[i], arguments[i], kernel->sizes[1 + i]);
     }
-    fake_cuda_enqueue(stream, run_kernel, job);
+    if (!stream) {
+        run_kernel(job);
+        release_job(job);
+        return OK;
+    }
+    append(stream, (struct Task){.run = run_kernel, .release = release_job, .job = job, .kernel = kernel, .threads = all_threads});
     return OK;
 }
+
+#include "driver_graphs.c"
 
 Result cuGetErrorName(int error, const char **text) {
     *text = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
@@ -489,8 +573,13 @@ Result cuGetErrorString(int error, const char **text) { return cuGetErrorName(er
 
 __attribute__((destructor)) static void finish(void) {
     if (getenv("FAKE_CUDA_NAMES"))
-        for (struct Kernel *kernel = kernels; kernel; kernel = kernel->next)
+        for (struct Kernel *kernel = kernels; kernel; kernel = kernel->next) {
             fprintf(stderr, "fake CUDA: %ld launches, %ld threads of %s\n", kernel->launches, kernel->threads, kernel->name);
+            if (kernel->replays)
+                fprintf(stderr, "fake CUDA: %ld replays, %ld threads of %s\n", kernel->replays, kernel->replayed_threads, kernel->name);
+        }
+    if (graphs)
+        fprintf(stderr, "fake CUDA: %ld graphs, launched %ld times\n", graphs, graph_launches);
     if (modules > 0)
         fprintf(stderr, "fake CUDA: %ld kernels, %ld launches, %ld refused, %.2f GiB of memory at most\n", modules, launches,
                 refused, (double)most / ((size_t)1 << 30));

@@ -1,4 +1,5 @@
-"""What training steps launch, by kernel and by layer, on a driver without a GPU; the side of scripts/check-cuda-launches.
+"""What training steps and generated tokens launch, by kernel and by layer, on a driver without a GPU; the side of
+scripts/check-cuda-launches.
 
 A step of a model is counted with two and with three blocks, each as the difference of a run of two steps and a run of one. What
 the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the threads that
@@ -30,10 +31,22 @@ BATCHES = [
     ("llama-3-8b", 1, 16384, [0.05, 0.0]),
     ("qwen3-4b", 2, 4096, [0.05, 0.0]),
 ]
+# Micro-batches of configs/goat-llama3-8b.toml and configs/slot-llama3.2-1b.toml (scripts/bench/forecast_evaluation.py).
+RECIPE_BATCHES = [("llama-3-8b", 2, 310), ("llama-3.2-1b", 2, 290)]
+# Of evaluations: shape, texts that are generated together, tokens of their prompts.
+GENERATIONS = [("qwen3-0.6b", 8, 240), ("llama-3-8b", 50, 280), ("llama-3.2-1b", 64, 246)]
+# Of these, those that are counted where nobody asks for all; their kernels are those of the others.
+FEW_GENERATIONS = GENERATIONS[:1]
+# Tokens of each text: the first is chosen behind its prompt, the second one recorded, and later ones are all alike.
+NEW_TOKENS = 11
 # What is counted where nobody asks for all: the kernels of every step are in these, and their models are small.
 FEW = ["llama-3.2-1b, 2 x 4096, dropout 0.05, kept", "llama-3.2-1b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
 
+# Launches by the host, of a kernel or of a graph; products that the host gives to cuBLASLt itself are not among them.
+HOST_CALLS = "host calls"
+
 Step = collections.namedtuple("Step", "shape documents length dropout blocks")
+Generation = collections.namedtuple("Generation", "shape documents length part")
 # Of one kernel or kind of product: launches and threads of a model of two blocks, and what each further block adds.
 Row = collections.namedtuple("Row", "launches threads layer_launches layer_threads")
 
@@ -42,12 +55,15 @@ class Failure(Exception):
     pass
 
 
-def name_of(step: Step) -> str:
+def name_of(step) -> str:
+    if isinstance(step, Generation):
+        return f"{step.shape}, {step.documents} x {step.length}, {step.part}"
     return f"{step.shape}, {step.documents} x {step.length}, dropout {step.dropout:g}, {step.blocks}"
 
 
 def all_steps() -> list:
-    return [Step(*batch, dropout, blocks) for *batch, dropouts in BATCHES for dropout in dropouts for blocks in ("kept", "recomputed")]
+    shown = [Step(*batch, dropout, blocks) for *batch, dropouts in BATCHES for dropout in dropouts for blocks in ("kept", "recomputed")]
+    return shown + [Step(*batch, 0.05, "kept") for batch in RECIPE_BATCHES]
 
 
 def shape_of(name: str) -> dict:
@@ -57,16 +73,21 @@ def shape_of(name: str) -> dict:
 # ------------------------------------------------------------------------------------------ runs
 
 
-def run(program: str, step: Step, layers: int, steps: int, folder: Path) -> tuple:
+def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: int = 0) -> tuple:
     """(what was launched, GiB at most, the program's record) of `steps` steps of a model of `layers` blocks."""
     file = folder / f"{step.shape}.json"
     file.write_text(json.dumps(shape_of(step.shape) | {"num_hidden_layers": layers}))
     command = [program, "--shape", file, "--device", "cuda", "--dtype", "bf16", "--rank", RANK, "--warmup", 0, "--steps", steps]
-    command += ["--documents", step.documents, "--length", step.length, "--dropout", step.dropout]
-    command += ["--kept-blocks", layers if step.blocks == "kept" else 0]
+    command += ["--documents", step.documents, "--length", step.length]
+    if isinstance(step, Generation):
+        command += ["--new-tokens", new_tokens]
+    else:
+        command += ["--dropout", step.dropout, "--kept-blocks", layers if step.blocks == "kept" else 0]
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
     # cuDNN's plans would be of a driver that is none: attention is ours.
     environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
+    # However fast this machine is beside a driver that does nothing.
+    environment |= {"TOOLTUNE_CUDA_GRAPHS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:
@@ -81,9 +102,14 @@ def counts_of(said: str) -> tuple:
     """({name: (launches, threads)}, GiB at most) of what the driver and cuBLASLt have said."""
     counts = collections.defaultdict(lambda: [0, 0])
     # Without the hash at its end, which is of what a kernel was specialised for.
-    for launches, threads, name in re.findall(r"^fake CUDA: (\d+) launches, (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$", said, re.MULTILINE):
+    line = r"^fake CUDA: (\d+) (launches|replays), (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$"
+    for launches, way, threads, name in re.findall(line, said, re.MULTILINE):
         counts[f"kernel {name}"][0] += int(launches)
         counts[f"kernel {name}"][1] += int(threads)
+        if way == "launches":
+            counts[HOST_CALLS][0] += int(launches)
+    for launches in re.findall(r"^fake CUDA: \d+ graphs, launched (\d+) times$", said, re.MULTILINE):
+        counts[HOST_CALLS][0] += int(launches)
     for products, what in re.findall(r"^fake cuBLASLt: (\d+) products of (.*)$", said, re.MULTILINE):
         counts[f"product {what}"][0] += int(products)
     found = re.search(r"^fake CUDA: \d+ kernels, \d+ launches, (\d+) refused, ([0-9.]+) GiB", said, re.MULTILINE)
@@ -120,10 +146,41 @@ def counted(program: str, step: Step, least: dict) -> dict:
         for runs in ((layers, steps) for layers in (2, 3) for steps in (1, 2)):
             counts = run(program, step, *runs, Path(folder))[0]
             least[runs] = fewer(counts, least.get(runs, counts))
-    two_blocks, three_blocks = (less(least[layers, 2], least[layers, 1]) for layers in (2, 3))
+    rows = rows_of(*(less(least[layers, 2], least[layers, 1]) for layers in (2, 3)))
+    # Of a step each kernel is a launch by the host.
+    rows.pop(HOST_CALLS, None)
+    return rows
+
+
+def rows_of(two_blocks: dict, three_blocks: dict) -> dict:
     layer = less(three_blocks, two_blocks)
     names = sorted(two_blocks.keys() | layer.keys())
     return {name: Row(*two_blocks.get(name, (0, 0)), *layer.get(name, (0, 0))) for name in names}
+
+
+def counted_generation(program: str, shape: str, documents: int, length: int, least: dict) -> dict:
+    """{Generation: {name: Row}} of prompts and of a token, as `counted` counts steps."""
+    prompts = Generation(shape, documents, length, "prompts")
+    with tempfile.TemporaryDirectory() as folder:
+        for layers in (2, 3):
+            for steps, tokens in ((1, NEW_TOKENS), (1, NEW_TOKENS + 1), (2, NEW_TOKENS)):
+                counts = run(program, prompts, layers, steps, Path(folder), tokens)[0]
+                least[layers, steps, tokens] = fewer(counts, least.get((layers, steps, tokens), counts))
+    tokens, rest = [], []
+    for layers in (2, 3):
+        once = least[layers, 1, NEW_TOKENS]
+        token = less(least[layers, 1, NEW_TOKENS + 1], once)
+        # The first token follows from the prompts; the second is done twice, of which the host makes the first time.
+        passes = {name: (NEW_TOKENS * n, NEW_TOKENS * threads) for name, (n, threads) in token.items() if name != HOST_CALLS}
+        tokens.append(token)
+        rest.append(less(less(least[layers, 2, NEW_TOKENS], once), passes))
+    token = prompts._replace(part="a token")
+    found = {prompts: rows_of(*rest), token: rows_of(*tokens)}
+    # What grows with the room for tokens is launched for the prompts.
+    found[token] = {name: row for name, row in found[token].items() if row.launches or row.layer_launches}
+    # Calls of the host for the tokens are among them.
+    found[prompts].pop(HOST_CALLS, None)
+    return found
 
 
 def whole(program: str, step: Step, steps: int = 3) -> dict:
@@ -142,7 +199,8 @@ def whole(program: str, step: Step, steps: int = 3) -> dict:
 
 
 def launches_of_model(rows: dict, layers: int) -> int:
-    return sum(row.launches + (layers - 2) * row.layer_launches for row in rows.values())
+    counted_rows = (row for name, row in rows.items() if name != HOST_CALLS)
+    return sum(row.launches + (layers - 2) * row.layer_launches for row in counted_rows)
 
 
 # ------------------------------------------------------------------------------------------ the table
@@ -178,7 +236,7 @@ def differences(step: str, expected: dict, found: dict) -> list:
     return lines
 
 
-def summary(step: Step, rows: dict) -> str:
+def summary(step, rows: dict) -> str:
     layers = shape_of(step.shape)["num_hidden_layers"]
     kinds = [sum(row.layer_launches for name, row in rows.items() if name.startswith(kind)) for kind in ("kernel", "product")]
     return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
@@ -206,6 +264,23 @@ def check(program: str, steps: list) -> list:
     return lines
 
 
+def check_generations(program: str, generations: list) -> list:
+    """The same of what generation launches."""
+    table = read_table()
+    lines = []
+    for generation in generations:
+        least = {}
+        for _ in range(ATTEMPTS):
+            of_parts = counted_generation(program, *generation, least)
+            found = [line for part, rows in of_parts.items() for line in differences(name_of(part), table.get(name_of(part), ({}, None))[0], rows)]
+            if not found:
+                break
+        for part, rows in of_parts.items():
+            print(summary(part, rows), flush=True)
+        lines += found
+    return lines
+
+
 def check_whole(program: str, shapes: list) -> list:
     """The same for whole models, of two documents of 4,096 tokens, and that they are two blocks and their layers."""
     table = read_table()
@@ -224,18 +299,28 @@ def check_whole(program: str, shapes: list) -> list:
     return lines
 
 
-def write(program: str) -> None:
+def write(program: str, only_generations: bool) -> None:
     """Memory is that with dropout, which is more: without it none is taken."""
     table = {}
-    for step in all_steps():
+    if only_generations:
+        table = {step: entry for step, entry in read_table().items() if not step.endswith((", prompts", ", a token"))}
+    for step in (step for step in all_steps() if name_of(step) not in table):
         rows, gib, least = {}, None, {}
         for _ in range(2):
             rows = counted(program, step, least)
-        if step.dropout > 0:
+        if step.dropout > 0 and (step.shape, step.documents, step.length) not in RECIPE_BATCHES:
             with tempfile.TemporaryDirectory() as folder:
                 _, gib, _ = run(program, step, shape_of(step.shape)["num_hidden_layers"], 1, Path(folder))
         table[name_of(step)] = (rows, gib)
         print(f"{summary(step, rows)} {gib}", flush=True)
+        write_table(table)
+    for generation in GENERATIONS:
+        least = {}
+        for _ in range(2):
+            of_parts = counted_generation(program, *generation, least)
+        for part, rows in of_parts.items():
+            table[name_of(part)] = (rows, None)
+            print(summary(part, rows), flush=True)
         write_table(table)
     print(f"{TABLE.relative_to(ROOT)} written")
 
@@ -247,15 +332,17 @@ def main() -> int:
     what.add_argument("--all", action="store_true", help="every step of the table; else some that have all kernels")
     what.add_argument("--whole", nargs="+", metavar="SHAPE", help="whole models, with the kernels and the memory they take")
     what.add_argument("--write", action="store_true", help="write the table anew")
+    parser.add_argument("--generations", action="store_true", help="with --write: keep the steps of the table, and add what is missing")
     arguments = parser.parse_args()
     try:
         if arguments.write:
-            write(arguments.program)
+            write(arguments.program, arguments.generations)
             return 0
         if arguments.whole:
             lines = check_whole(arguments.program, arguments.whole)
         else:
             lines = check(arguments.program, [s for s in all_steps() if arguments.all or name_of(s) in FEW])
+            lines += check_generations(arguments.program, GENERATIONS if arguments.all else FEW_GENERATIONS)
     except Failure as failure:
         lines = [str(failure)]
     for line in lines:

@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are no operations but what operations are made of.
-const NOT_OPERATIONS: [&str; 7] = [
+const NOT_OPERATIONS: [&str; 8] = [
     "cpu",
     "cube",
     "dropout",
@@ -13,6 +13,7 @@ const NOT_OPERATIONS: [&str; 7] = [
     "gpu",
     "backward_with_gradient",
     "profile",
+    "recording",
 ];
 
 #[test]

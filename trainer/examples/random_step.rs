@@ -1,6 +1,9 @@
 //! The shape of a model to the speed of its training step: random weights, random tokens, LoRA on
 //! every linear layer, and one line of JSON with seconds, losses and memory.
 //!
+//! With `--new-tokens` it generates instead: each step then reads the documents as prompts, all at once,
+//! and completes them greedily, as an evaluation within a run does.
+//!
 //! `random_step --shape scripts/gpu/shapes/llama-3.2-1b.json --device cuda` is the tooltune side of
 //! `scripts/gpu/run`; `scripts/gpu/peft_step.py` prints the same line for PEFT. Real weights would
 //! take as long, so none are needed; the first loss must be near the logarithm of the vocabulary.
@@ -21,6 +24,7 @@ use serde_json::{Value, json};
 use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
+use tooltune::eval::generate::{GenerationOptions, generate};
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
 use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
@@ -71,6 +75,9 @@ struct Arguments {
     /// Timed steps.
     #[arg(long, default_value_t = 5)]
     steps: usize,
+    /// Tokens that each document is completed with; 0 trains.
+    #[arg(long, default_value_t = 0)]
+    new_tokens: usize,
     /// Seed of weights, adapters and tokens.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -124,7 +131,13 @@ fn run() -> Result<Value, Failure> {
         batch: &batch,
         n_kept_blocks,
     };
-    let (seconds, losses) = job.train(&mut decoder, &mut adapters)?;
+    let (seconds, losses) = match arguments.new_tokens {
+        0 => job.train(&mut decoder, &mut adapters)?,
+        n_new => {
+            adapters.attach(&mut decoder);
+            (job.generate(&decoder, n_new)?, Vec::new())
+        }
+    };
     let mut sorted = seconds.clone();
     sorted.sort_by(f64::total_cmp);
     Ok(json!({
@@ -137,6 +150,7 @@ fn run() -> Result<Value, Failure> {
         "parameters": shape.n_parameters(),
         "trainable": adapters.n_parameters(),
         "dropout": arguments.dropout,
+        "new_tokens": arguments.new_tokens,
         "kept_blocks": n_kept_blocks,
         "blocks": shape.num_hidden_layers,
         "seconds": seconds,
@@ -297,6 +311,32 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Seconds of the timed steps, in each of which every document gets its tokens.
+    fn generate(&self, decoder: &Decoder, n_new: usize) -> Result<Vec<f64>, Failure> {
+        let prompts: Vec<Vec<u32>> = self
+            .batch
+            .input_ids
+            .chunks(self.arguments.length)
+            .map(<[u32]>::to_vec)
+            .collect();
+        // No token ends a text.
+        let options = GenerationOptions::greedy(n_new, prompts.len(), Vec::new());
+        let mut seconds = Vec::new();
+        for step in 0..self.arguments.warmup + self.arguments.steps {
+            let started = Instant::now();
+            let texts = generate(decoder, &prompts, &options, &mut |_| true)?;
+            let lengths = texts.iter().flatten().map(|text| text.ids.len());
+            let n_written: usize = lengths.sum();
+            if n_new * prompts.len() != n_written {
+                return Err(format!("step {step}: {n_written} new tokens").into());
+            }
+            if step >= self.arguments.warmup {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+        }
+        Ok(seconds)
+    }
+
     /// Seconds of the timed steps and the losses of all, with the settings of a run.
     fn train(
         &self,

@@ -8,6 +8,7 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_files::ConvertError;
 use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
+use tooltune_kernels::recording::RecordingError;
 use tooltune_pipelines::PipelineError;
 use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
@@ -204,6 +205,12 @@ pub enum Error {
          checkpoint, or model.compute_dtype = \"f32\" where it is \"bf16\""
     )]
     NonFiniteLogits,
+    /// Launches that were recorded cannot be made again.
+    #[error(
+        "a GPU does not compute the next tokens as it did those before: {0}; with the environment \
+         variable TOOLTUNE_CUDA_GRAPHS=0 it is not asked to"
+    )]
+    Recording(#[from] RecordingError),
     /// No step of a run had a finite loss and gradient.
     #[error(
         "none of the {steps} steps had a finite loss and gradient norm, so that nothing was learned; \
@@ -374,6 +381,7 @@ impl Error {
             | Self::Checkpoint(_)
             | Self::DecoderConfig { .. }
             | Self::Step(_)
+            | Self::Recording(_)
             | Self::Io { .. } => 1,
         }
     }

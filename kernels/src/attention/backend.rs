@@ -12,8 +12,8 @@ use super::cpu::{Heads, Inputs};
 use super::cpu_backward::{Results, attention_gradient};
 use super::cpu_forward::attention;
 use super::{
-    Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents, Queries,
-    cpu_decode,
+    AppendOps, Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents,
+    HeldColumns, Queries, cpu_decode,
 };
 use crate::cpu::buffer::{changed, contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_number;
@@ -80,9 +80,11 @@ impl DecodeOps for Flex {
         keys: FlexTensor,
         values: FlexTensor,
         queries: Queries,
-        starts: Vec<usize>,
-        end: usize,
+        columns: HeldColumns,
+        appends: bool,
     ) -> FlexTensor {
+        assert!(!appends, "the CPU appends on its own");
+        let (starts, end) = (columns.starts(), columns.end());
         let [qkv, keys, values] = [qkv, keys, values].map(contiguous);
         let heads = heads(&qkv, queries);
         let [b, _, capacity, _] = dims(&keys);
@@ -97,7 +99,9 @@ impl DecodeOps for Flex {
             tensor(cpu_decode::decode::<T, U>(numbers(&qkv), &cache, &starts, end), shape)
         }))
     }
+}
 
+impl AppendOps for Flex {
     fn append_column(
         cache: FlexTensor,
         qkv: FlexTensor,

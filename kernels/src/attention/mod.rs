@@ -4,6 +4,7 @@
 //! the mask nor the scores of a whole pack ever exist.
 
 mod backend;
+mod cached;
 mod cpu;
 mod cpu_backward;
 mod cpu_decode;
@@ -31,11 +32,14 @@ pub mod reference;
 use burn::backend::fusion::custom::TensorSpec;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 
-use crate::cpu::number::{Number, with_number};
-use crate::cpu::pool::Buffer;
-use crate::route::{has_window_kernel, is_cpu, is_served, is_served_by_cpu};
+use cached::{AppendOps, DecodeOps};
+pub use cached::{
+    Columns, HeldColumns, PromptPlaces, append, append_prompts, decode, decode_step, empty_cache,
+};
+
+use crate::route::{has_window_kernel, is_served, is_served_by_cpu};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,142 +196,6 @@ fn check_heads(all: usize, n_heads: usize) -> usize {
     n_kv_heads
 }
 
-/// Attention of one new token a row to the cached keys of its row.
-///
-/// The cache already holds the token's own key and value: the last of its columns. Row `i` sees
-/// the columns from `starts[i]` up to `n_columns`, at least one. Nothing is differentiated.
-///
-/// # Shapes
-///
-/// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16; only the first `h` (`queries`) heads are read
-/// - `keys`, `values`: `[b, g, capacity, c]`, f32 or bf16, `h` a multiple of `g`
-/// - returns: `[b, h, c]`, the dtype of `qkv`
-///
-/// # Panics
-///
-/// If the shapes do not fit each other or a row sees no column.
-///
-/// # Source
-///
-/// As [`attention`], for the last token of each row.
-pub fn decode(
-    qkv: Tensor<3>,
-    queries: impl Into<Queries>,
-    keys: &Tensor<4>,
-    values: &Tensor<4>,
-    columns: Columns<'_>,
-) -> Tensor<3> {
-    crate::operation!("attention decode");
-    let queries = queries.into();
-    let [b, heads, c] = qkv.dims();
-    let n_kv_heads = check_heads(heads, queries.heads);
-    let capacity = keys.dims()[2];
-    assert!(
-        keys.dims() == [b, n_kv_heads, capacity, c] && values.dims() == keys.dims(),
-        "decode: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
-        keys.dims(),
-        values.dims()
-    );
-    assert!(
-        columns.starts.len() == b
-            && columns.end <= capacity
-            && columns.starts.iter().all(|&start| start < columns.end),
-        "decode: each of {b} rows needs a first column before {} of {capacity}",
-        columns.end
-    );
-    let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
-    let alike = keys.dtype() == values.dtype();
-    let has_kernel = match is_served_by_cpu(&qkv) {
-        true => is_served_by_cpu(keys) && is_served_by_cpu(values),
-        // Kernels of a GPU read one type, and what they share of a key head fits any GPU's memory.
-        false => {
-            has_decode_kernels(&qkv)
-                && keys.dtype() == qkv.dtype()
-                && queries.heads / n_kv_heads <= 16
-                && c <= 256
-        }
-    };
-    if !(has_kernel && plain && alike) {
-        return reference::decode(qkv, queries, keys, values, columns);
-    }
-    Tensor::from_dispatch(Dispatch::attend_to_cache(
-        qkv.into_dispatch(),
-        keys.clone().into_dispatch(),
-        values.clone().into_dispatch(),
-        queries,
-        columns.starts.to_vec(),
-        columns.end,
-    ))
-}
-
-/// Whether the tensor's GPU has kernels for a cache.
-fn has_decode_kernels<const D: usize>(x: &Tensor<D>) -> bool {
-    cfg!(not(feature = "fusion")) && is_served(x) && !is_cpu(&x.device())
-}
-
-/// Zeros in which the keys or the values of a cache will lie.
-///
-/// On the CPU they lie in huge pages where the system has them: each token reads all of them.
-///
-/// # Shapes
-///
-/// - `shape`: `[b, g, capacity, c]`
-/// - returns: as many zeros of `dtype`, f32 or bf16 where it is to be fast
-pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4> {
-    if !(is_cpu(device) && matches!(dtype, DType::F32 | DType::BF16)) {
-        return Tensor::zeros(shape, (device, dtype));
-    }
-    let n = shape.iter().product();
-    let zeros = with_number!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
-    let zeros = TensorData::from_bytes(zeros, shape, dtype);
-    Tensor::from_data(zeros, (device, dtype))
-}
-
-/// The columns of a cache that its rows see.
-#[derive(Debug, Clone, Copy)]
-pub struct Columns<'a> {
-    /// First column of each row.
-    pub starts: &'a [usize],
-    /// Column after the last, for all rows.
-    pub end: usize,
-}
-
-/// Puts one token a row, `heads` of `qkv`, into column `column` of a cache, where it lies if no
-/// other tensor shares its memory.
-///
-/// # Shapes
-///
-/// - `cache`: `[b, g, capacity, c]`, f32 or bf16
-/// - `qkv`: `[b, heads, c]`, f32 or bf16; `g` heads from `first_head` on are read
-/// - returns: the cache
-///
-/// # Panics
-///
-/// If the shapes do not fit each other.
-pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usize) -> Tensor<4> {
-    let ([b, g, capacity, c], [rows, heads, size]) = (cache.dims(), qkv.dims());
-    assert!(
-        [rows, size] == [b, c] && first_head + g <= heads && column < capacity,
-        "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit column {column} of \
-         [{b}, {g}, {capacity}, {c}]"
-    );
-    let plain = !(cache.is_autodiff() || qkv.is_autodiff());
-    let has_kernel = match is_served_by_cpu(&cache) {
-        true => is_served_by_cpu(qkv),
-        false => has_decode_kernels(&cache) && is_served(qkv),
-    };
-    if !(has_kernel && plain) {
-        return reference::append(cache, qkv, first_head, column);
-    }
-    let qkv = qkv.clone().into_dispatch();
-    Tensor::from_dispatch(Dispatch::append_column(
-        cache.into_dispatch(),
-        qkv,
-        first_head,
-        column,
-    ))
-}
-
 /// What backends implement themselves of attention in training and prefill.
 #[backend_extension(
     Autodiff,
@@ -398,26 +266,4 @@ fn described(
         out: TensorSpec::new([n, h, c].into(), qkv.dtype),
         log_sums: TensorSpec::new([n, h].into(), DType::F32),
     }
-}
-
-/// What backends implement themselves of attention to a cache; nothing is differentiated.
-#[backend_extension(Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
-pub(crate) trait DecodeOps: Backend {
-    /// Attention of one token a row to columns `starts[row]..end`.
-    fn attend_to_cache(
-        qkv: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        queries: Queries,
-        starts: Vec<usize>,
-        end: usize,
-    ) -> FloatTensor<Self>;
-
-    /// One token a row into a column of the cache.
-    fn append_column(
-        cache: FloatTensor<Self>,
-        qkv: FloatTensor<Self>,
-        first_head: usize,
-        column: usize,
-    ) -> FloatTensor<Self>;
 }

@@ -6,7 +6,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::EmbeddingOps;
-use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
+use crate::HeldNumbers;
+use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
 /// Numbers of a vector: four are what a unit writes at once.
 const VECTOR: usize = 4;
@@ -30,21 +31,22 @@ fn copy_rows<T: Float, N: Size>(
 }
 
 impl EmbeddingOps for CubeBackend {
-    fn rows_of_table(table: CubeTensor, ids: Vec<u32>) -> CubeTensor {
+    fn rows_of_table(table: CubeTensor, ids: HeldNumbers) -> CubeTensor {
         let (table, [_, d]) = contiguous(table);
-        let y = output(&table, [ids.len(), d], DType::F32);
-        if !ids.is_empty() && d > 0 {
+        let n = ids.numbers().len();
+        let y = output(&table, [n, d], DType::F32);
+        if n > 0 && d > 0 {
             let vector = vector_size(VECTOR, &[d]);
-            let (count, dim) = units(&table.client, ids.len() * d / vector);
+            let (count, dim) = units(&table.client, n * d / vector);
             copy_rows::launch(
                 &table.client,
                 count,
                 dim,
                 vector,
                 argument(&table),
-                argument(&upload(&table, &ids)),
+                argument(&ids.on_device(&table)),
                 argument(&y),
-                ids.len() as u32,
+                n as u32,
                 (d / vector) as u32,
                 element(&table),
             );

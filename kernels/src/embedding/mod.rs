@@ -11,6 +11,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
+use crate::HeldNumbers;
 use crate::frozen_weight::{FrozenWeight, Storage};
 #[cfg(feature = "cube")]
 use crate::route::is_served_by_gpu;
@@ -28,7 +29,17 @@ use crate::route::is_served_by_gpu;
 ///
 /// If an id is no row of the table: callers check ids against the vocabulary.
 pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
+    embedding_held(table, &HeldNumbers::new(ids.to_vec()))
+}
+
+/// [`embedding`] of ids that a GPU finds in the same place when they change.
+///
+/// # Panics
+///
+/// As [`embedding`].
+pub fn embedding_held(table: &FrozenWeight, held: &HeldNumbers) -> Tensor<2> {
     crate::operation!("embedding");
+    let ids = held.numbers();
     let [vocabulary, d] = table.dims();
     assert!(
         ids.iter().all(|&id| (id as usize) < vocabulary),
@@ -40,7 +51,7 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
             #[cfg(feature = "cube")]
             if is_served_by_gpu(dense) {
                 let dense = dense.as_ref().clone().into_dispatch();
-                return Tensor::from_dispatch(Dispatch::rows_of_table(dense, ids.to_vec()));
+                return Tensor::from_dispatch(Dispatch::rows_of_table(dense, held.clone()));
             }
             reference::embedding(dense, ids)
         }
@@ -54,7 +65,7 @@ pub(crate) trait EmbeddingOps: Backend {
     /// Rows `ids` of a table as f32.
     #[fusion(
         dtype = burn::tensor::DType::F32,
-        shape = burn::tensor::Shape::new([ids.len(), table[1]]),
+        shape = burn::tensor::Shape::new([ids.numbers().len(), table[1]]),
     )]
-    fn rows_of_table(table: FloatTensor<Self>, ids: Vec<u32>) -> FloatTensor<Self>;
+    fn rows_of_table(table: FloatTensor<Self>, ids: HeldNumbers) -> FloatTensor<Self>;
 }

@@ -200,6 +200,12 @@ impl LossOps for CubeBackend {
     }
 }
 
+/// `hidden headᵀ` of tensors on a GPU and without a graph, in their type.
+pub(super) fn logits(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
+    let head = head.clone().into_dispatch();
+    Tensor::from_dispatch(Dispatch::head_logits(hidden.into_dispatch(), head))
+}
+
 /// The loss and, where a scale is given, the gradient of `hidden`, `[m, d]`, else `[0, d]`, for
 /// tensors on a GPU and without a graph.
 ///

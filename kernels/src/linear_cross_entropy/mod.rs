@@ -220,6 +220,10 @@ fn scales_of(part: &Supervision, gradient_scale: f64, device: &Device) -> Tensor
 
 /// Logits in f32, whatever the head's dtype.
 fn logits_of(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if is_served_by_gpu(&hidden) && is_served_by_gpu(head) && hidden.dims()[0] > 0 {
+        return cuda::logits(hidden, head).cast(DType::F32);
+    }
     hidden.matmul(head.clone().transpose()).cast(DType::F32)
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, bf16};
+use burn::tensor::{DType, Tensor, bf16};
 
 use super::cpu_factors::PackedFactors;
 use super::magnitudes::Magnitudes;
@@ -108,7 +108,9 @@ impl PartLayout {
 /// Trainable factors of stacked maps, in PEFT's layout.
 #[derive(Debug, Clone)]
 pub struct StackedAdapter {
-    /// All of them, f32, as [`AdapterLayout`] says.
+    /// All of them, as [`AdapterLayout`] says; f32, but for those of [`StackedLinear::joined`].
+    ///
+    /// [`StackedLinear::joined`]: super::StackedLinear::joined
     pub factors: Tensor<1>,
     /// With DoRA, of the outputs of the adapted maps.
     pub magnitudes: Option<Magnitudes>,
@@ -181,6 +183,36 @@ impl StackedAdapter {
             magnitudes: magnitudes.map(|magnitudes| magnitudes.map(&track)),
             ..self.clone()
         }
+    }
+
+    /// The adapters of all maps as one of their whole output, so that two products compute it: every A
+    /// below the others, and each B beside zeros. Rows of maps without an adapter are zeros.
+    ///
+    /// For computing alone, where products of few rows take no longer for being wider: factors are cast to
+    /// `dtype`. `None` where maps are scaled differently, or by magnitudes.
+    pub(super) fn joined(&self, dtype: DType) -> Option<Self> {
+        let layout = &self.layout;
+        let scaling = layout.parts.first()?.scaling;
+        if self.magnitudes.is_some() || layout.parts.iter().any(|part| part.scaling != scaling) {
+            return None;
+        }
+        let rank = layout.parts.iter().map(|part| part.rank).sum();
+        let options = (&self.factors.device(), dtype);
+        let mut b = Tensor::<2>::zeros([layout.outputs, rank], options);
+        let mut flat = Vec::new();
+        let mut first = 0;
+        for part in &layout.parts {
+            let (a, own) = self.factors_of(part);
+            let outputs = part.first_output..part.first_output + part.out_features;
+            b = b.slice_assign([outputs, first..first + part.rank], own.cast(dtype));
+            flat.push(a.cast(dtype).reshape([part.rank * layout.in_features]));
+            first += part.rank;
+        }
+        flat.push(b.reshape([layout.outputs * rank]));
+        let scaling = f64::from(scaling);
+        let joined = AdapterPart { rank, scaling };
+        let joined = AdapterLayout::new(layout.in_features, &[layout.outputs], &[Some(joined)]);
+        Some(Self::new(Tensor::cat(flat, 0), Arc::new(joined)))
     }
 
     /// What is trained, in the order of the flat parameter buffer: factors, then magnitudes.

@@ -33,7 +33,7 @@ pub use shared_gradient::SharedGradient;
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
 use crate::maybe::Maybe;
-use crate::route::is_served;
+use crate::route::{is_cpu, is_served};
 
 /// Linear maps of one input, stacked.
 #[derive(Debug, Clone)]
@@ -46,6 +46,28 @@ pub struct StackedLinear {
     pub out_features: Arc<[usize]>,
     /// The trainable factors of the maps that have some.
     pub adapter: Option<StackedAdapter>,
+}
+
+impl StackedLinear {
+    /// The same maps with one adapter of their whole output, for rows that are only computed: fewer
+    /// products, which is what few rows take. On the CPU, where they are no products of their own, and
+    /// where maps are scaled differently or by magnitudes, these maps as they are.
+    #[must_use]
+    pub fn joined(&self) -> Self {
+        let dtype = self.weight.compute_dtype().dtype();
+        let adapter = match &self.adapter {
+            Some(adapter) if !is_cpu(&adapter.factors.device()) => adapter.joined(dtype),
+            _ => None,
+        };
+        match adapter {
+            Some(adapter) => Self {
+                out_features: [adapter.layout().outputs].into(),
+                adapter: Some(adapter),
+                ..self.clone()
+            },
+            None => self.clone(),
+        }
+    }
 }
 
 /// What the maps read of their input.

@@ -5,19 +5,23 @@ use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::launch::{UNITS, argument, contiguous, element, output, upload};
+use crate::cube::launch::{UNITS, argument, contiguous, element, output, upload, vector_size};
 
 /// Below every logit that is chosen.
 const LOWEST: f32 = -3.0e38;
 
+/// Logits that a unit reads at once, whose bits lie in one word.
+const VECTOR: usize = 4;
+
 #[cube(launch, create_dummy_kernel)]
-fn best_tokens<T: Float>(
-    logits: &[T],
+fn best_tokens<T: Float, N: Size>(
+    logits: &[Vector<T, N>],
     masks: &[u32],
     best: &mut [u32],
-    // Logits and words of a row.
+    // Vectors of logits and words of a row.
     width: u32,
     words: u32,
+    #[comptime] is_masked: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     let unit = UNIT_POS as usize;
@@ -26,17 +30,24 @@ fn best_tokens<T: Float>(
     let words = words as usize;
     let mut largest = f32::new(LOWEST);
     let mut token = 0u32.runtime();
-    let mut id = unit;
-    while id < width {
-        let word = masks[row * words + id / 32];
-        if (word >> (id % 32) as u32) & 1u32 == 1u32 {
-            let logit = f32::cast_from(logits[row * width + id]);
-            if logit > largest {
+    let mut i = unit;
+    while i < width {
+        let found = Vector::<f32, N>::cast_from(logits[row * width + i]);
+        let size = found.vector_size();
+        let first = i * size;
+        let mut bits = u32::MAX.runtime();
+        if comptime!(is_masked) {
+            bits = masks[row * words + first / 32] >> (first % 32) as u32;
+        }
+        #[unroll]
+        for j in 0..size {
+            let logit = found.extract(j);
+            if (bits >> j as u32) & 1u32 == 1u32 && logit > largest {
                 largest = logit;
-                token = id as u32;
+                token = (first + j) as u32;
             }
         }
-        id += UNITS as usize;
+        i += UNITS as usize;
     }
     let mut values = Shared::<[f32]>::new_slice(UNITS as usize);
     let mut tokens = Shared::<[u32]>::new_slice(UNITS as usize);
@@ -66,22 +77,30 @@ fn best_tokens<T: Float>(
     }
 }
 
-/// The contract is [`super::masked_argmax`]'s, with the words of all rows behind each other.
-pub(super) fn masked_argmax(logits: CubeTensor, masks: &[u32]) -> Vec<u32> {
+/// The contract is [`super::masked_argmax`]'s, with the words of all rows behind each other, or nothing
+/// where all tokens of all rows are allowed.
+pub(super) fn masked_argmax(logits: CubeTensor, masks: Option<&[u32]>) -> Vec<u32> {
     let (logits, [rows, width]) = contiguous(logits);
     if rows * width == 0 {
         return vec![0; rows];
     }
     let best = output(&logits, [rows], DType::U32);
+    let words = match masks {
+        Some(masks) => upload(&logits, masks),
+        None => output(&logits, [1], DType::U32),
+    };
+    let vector = vector_size(VECTOR, &[width]);
     best_tokens::launch(
         &logits.client,
         CubeCount::new_1d(rows as u32),
         CubeDim::new_1d(UNITS),
+        vector,
         argument(&logits),
-        argument(&upload(&logits, masks)),
+        argument(&words),
         argument(&best),
-        width as u32,
+        (width / vector) as u32,
         width.div_ceil(32) as u32,
+        masks.is_some(),
         element(&logits),
     );
     into_data_sync(best).iter::<u32>().collect()
@@ -94,7 +113,7 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
         let [logits, masks, best] = [0; 3].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let kernel = best_tokens::create_dummy_kernel(
-            device, target, count, dim, logits, masks, best, 1, 1, element,
+            device, target, count, dim, VECTOR, logits, masks, best, 1, 1, true, element,
         );
         texts.add("", dim, kernel);
     }

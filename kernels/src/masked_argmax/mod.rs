@@ -35,7 +35,9 @@ pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
             .clone()
             .try_into_primitive::<burn_cubecl::CubeBackend>()
     {
-        return cuda::masked_argmax(logits, &words(masks, n_words));
+        let is_masked = masks.iter().any(Option::is_some);
+        let words = is_masked.then(|| words(masks, n_words));
+        return cuda::masked_argmax(logits, words.as_deref());
     }
     reference::masked_argmax(logits, masks)
 }

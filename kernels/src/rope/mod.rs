@@ -57,7 +57,44 @@ impl RopeTable {
         attention_scaling: f64,
         device: &Device,
     ) -> Self {
+        let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
         let shape = [position_ids.len(), 1, half];
+        // Numbers in a row lie without holes on a GPU, where others may take their place.
+        let table = |values: Vec<f32>| {
+            let n = values.len();
+            let data = TensorData::new(values, [n]);
+            Tensor::<1>::from_data(data, device).reshape(shape)
+        };
+        let [cos, sin] = values.map(table);
+        Self { cos, sin }
+    }
+
+    /// Puts the cosines and sines of other positions in the place of those of as many tokens; the rest as
+    /// [`Self::by_token`]. On a GPU they lie where the old ones lay, for all copies of the table.
+    ///
+    /// # Panics
+    ///
+    /// If the tokens or frequencies are more or fewer.
+    pub fn replace<'a>(
+        &mut self,
+        position_ids: &[u32],
+        inverse_frequencies: impl Fn(usize) -> &'a [f64] + Sync,
+        attention_scaling: f64,
+    ) {
+        let [n, _, half] = self.cos.dims();
+        assert_eq!(position_ids.len(), n, "tokens in the place of others");
+        let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
+        for (table, values) in [&mut self.cos, &mut self.sin].into_iter().zip(values) {
+            overwrite(table, values);
+        }
+    }
+
+    fn values<'a>(
+        position_ids: &[u32],
+        half: usize,
+        inverse_frequencies: impl Fn(usize) -> &'a [f64] + Sync,
+        attention_scaling: f64,
+    ) -> [Vec<f32>; 2] {
         let [mut cos, mut sin] = [(); 2].map(|()| vec![0.0f32; position_ids.len() * half]);
         let part = PART_TOKENS * half.max(1);
         cos.par_chunks_mut(part)
@@ -77,10 +114,25 @@ impl RopeTable {
                     *sin = (s * attention_scaling) as f32;
                 }
             });
-        let [cos, sin] =
-            [cos, sin].map(|values| Tensor::from_data(TensorData::new(values, shape), device));
-        Self { cos, sin }
+        [cos, sin]
     }
+}
+
+/// Other values of a tensor, which stays where it is on a GPU.
+fn overwrite(table: &mut Tensor<3>, values: Vec<f32>) {
+    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    if crate::route::is_served_by_gpu(table)
+        && let Ok(there) = table
+            .clone()
+            .try_into_primitive::<burn_cubecl::CubeBackend>()
+    {
+        assert!(there.is_contiguous(), "a table lies without holes");
+        let bytes = burn_std::Bytes::from_elems(values);
+        there.client.write(&there.handle, bytes);
+        return;
+    }
+    let data = TensorData::new(values, table.dims());
+    *table = Tensor::from_data(data, &table.device());
 }
 
 /// Turns heads by the angles of their token; halves of a head are paired, not neighbours.

@@ -2,7 +2,8 @@
 
 use burn::tensor::Tensor;
 use tooltune_kernels::attention::{
-    Causality, Columns, Documents, append, attention, decode, reference,
+    Causality, Columns, Documents, PromptPlaces, append, append_prompts, attention, decode,
+    reference,
 };
 
 use crate::bounds::Quantity;
@@ -203,6 +204,25 @@ fn what_a_row_does_not_see_does_not_reach_it() {
     let (keys, cache) = (poisoned(keys), poisoned(cache));
     let ours = decode(on_device(&qkv), h, &keys, &cache, columns);
     assert_near("poisoned", &values(ours), &expected);
+}
+
+#[test]
+fn prompts_go_where_their_places_say() {
+    let mut numbers = Numbers::new(50);
+    for [b, h, g, c] in [[3, 1, 1, 4], [4, 9, 3, 64], [3, 6, 2, 7]] {
+        let qkv = numbers.tensor([10, h + 2 * g, c]);
+        let cache = [0; 2].map(|_| numbers.tensor::<4>([b, g, 11, c]));
+        let places = PromptPlaces::new(&[0, 3, 10], 1, 9);
+        // What is uploaded may have holes between its rows.
+        let mut there = cache.each_ref().map(on_device);
+        append_prompts(&on_device(&qkv), &mut there, &places);
+        let mut expected = cache.clone();
+        append_prompts(&qkv, &mut expected, &places);
+        for ((ours, expected), before) in there.into_iter().zip(expected).zip(cache) {
+            assert_eq!(values(ours), values(expected.clone()), "{b} {h} {g} {c}");
+            assert_ne!(values(expected), values(before));
+        }
+    }
 }
 
 #[test]

@@ -252,10 +252,11 @@ fn the_most_likely_allowed_token_is_that_of_the_reference() {
             .enumerate()
             .map(|(row, words)| (row > 0).then_some(words.as_slice()))
             .collect();
+        let unmasked = vec![None; rows];
         let nan = coarse.clone().slice_fill([0..1, 0..1], f32::NAN);
-        for logits in [coarse, nan] {
-            let ours = masked_argmax::masked_argmax(on_device(&logits), &masks);
-            let expected = masked_argmax::reference::masked_argmax(logits, &masks);
+        for (logits, masks) in [(&coarse, &masks), (&nan, &masks), (&nan, &unmasked)] {
+            let ours = masked_argmax::masked_argmax(on_device(logits), masks);
+            let expected = masked_argmax::reference::masked_argmax(logits.clone(), masks);
             assert_eq!(ours, expected, "{rows} rows of {width}");
         }
     }

@@ -8,5 +8,6 @@ mod elementwise;
 mod gated_delta;
 #[path = "../../../tests/support/place.rs"]
 mod place;
+mod recording;
 mod support;
 mod training;

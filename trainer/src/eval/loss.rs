@@ -1,11 +1,13 @@
 //! Held-out examples to their mean loss, without a gradient.
 
-use tooltune_kernels::Supervision;
+use burn::tensor::Device;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
-use tooltune_rows::batches::{Example, Padding, collate};
+use tooltune_kernels::{Supervision, is_cpu};
+use tooltune_rows::batches::{BatchError, Example, Padding, collate};
 use tooltune_rows::text::TokenizedExample;
 
 use crate::error::Error;
+use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::{BatchContext, Decoder};
 
 /// The loss of an example.
@@ -49,30 +51,85 @@ pub fn losses(
     examples: &[TokenizedExample],
     watch: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
+    let decoder = &decoder.joined();
     let mut losses = Vec::with_capacity(examples.len());
-    for (i, example) in examples.iter().enumerate() {
-        let example = Example {
-            id: &example.id,
-            input_ids: &example.input_ids,
-            loss_weights: &example.loss_weights,
-        };
-        let batch = collate(&[example], Padding::None)?;
-        let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
-        let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
-        let mut loss = ExampleLoss {
-            sum: 0.0,
-            weight: 0.0,
-        };
-        if !supervision.rows.is_empty() {
-            let rows = supervision.row_numbers();
-            let hidden = decoder.forward_rows(&batch.input_ids, &context, &rows);
-            loss.sum = linear_cross_entropy_loss(hidden, &decoder.lm_head, &supervision, 128);
-            loss.weight = batch.sum_loss_weights();
-        }
-        losses.push(loss);
-        if !watch(i + 1) {
-            return Ok(None);
+    for together in read_together(examples, &decoder.device()) {
+        for loss in losses_of(decoder, together)? {
+            losses.push(loss);
+            if !watch(losses.len()) {
+                return Ok(None);
+            }
         }
     }
     Ok(Some(losses))
+}
+
+/// Examples that are read in one pass: on a GPU, which a short one would leave idle, as many as prompts are;
+/// on the CPU one.
+fn read_together<'a>(
+    examples: &'a [TokenizedExample],
+    device: &Device,
+) -> impl Iterator<Item = &'a [TokenizedExample]> {
+    let most = if is_cpu(device) { 0 } else { PREFILL_TOKENS };
+    let mut left = examples;
+    std::iter::from_fn(move || {
+        let mut n_tokens = 0;
+        let fits = left.iter().take_while(|example| {
+            n_tokens += example.input_ids.len();
+            n_tokens <= most
+        });
+        let n = fits.count().clamp(left.len().min(1), left.len());
+        let (together, rest) = left.split_at(n);
+        left = rest;
+        (!together.is_empty()).then_some(together)
+    })
+}
+
+/// The loss of each of some examples, which one pass reads.
+fn losses_of(
+    decoder: &Decoder,
+    examples: &[TokenizedExample],
+) -> Result<Vec<ExampleLoss>, BatchError> {
+    let examples: Vec<Example<'_>> = examples
+        .iter()
+        .map(|example| Example {
+            id: &example.id,
+            input_ids: &example.input_ids,
+            loss_weights: &example.loss_weights,
+        })
+        .collect();
+    let batch = collate(&examples, Padding::None)?;
+    let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
+    if supervision.rows.is_empty() {
+        let nothing = ExampleLoss {
+            sum: 0.0,
+            weight: 0.0,
+        };
+        return Ok(vec![nothing; examples.len()]);
+    }
+    let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
+    let rows = supervision.row_numbers();
+    let hidden = decoder.forward_rows(&batch.input_ids, &context, &rows);
+    let mut first = 0;
+    let loss = |border: &[usize]| {
+        let of_example = border[0]..border[1];
+        let part = Supervision::new(
+            &batch.targets[of_example.clone()],
+            &batch.loss_weights[of_example.clone()],
+        );
+        let n = part.rows.len();
+        let own = hidden.clone().narrow(0, first, n);
+        first += n;
+        ExampleLoss {
+            sum: match n {
+                0 => 0.0,
+                _ => linear_cross_entropy_loss(own, &decoder.lm_head, &part, 128),
+            },
+            weight: batch.loss_weights[of_example]
+                .iter()
+                .map(|&w| f64::from(w))
+                .sum(),
+        }
+    };
+    Ok(batch.cu_seqlens.windows(2).map(loss).collect())
 }

@@ -6,7 +6,7 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
-use tooltune_kernels::embedding::embedding;
+use tooltune_kernels::embedding::embedding_held;
 use tooltune_kernels::geglu::geglu;
 use tooltune_kernels::head_norm::head_norm;
 use tooltune_kernels::linear_cross_entropy;
@@ -16,7 +16,8 @@ use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::select_rows::select_rows;
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, RowNumbers, SpanNorm, StackedLinear,
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, HeldNumbers, RowNumbers, SpanNorm,
+    StackedLinear,
 };
 
 use super::config::DecoderConfig;
@@ -163,6 +164,27 @@ impl BatchContext {
     }
 }
 
+impl BatchContext {
+    /// Puts as many tokens at other positions in the place of those of [`Self::with_long`], where a GPU
+    /// finds them without another launch. `query_growth` stays as it is.
+    pub(super) fn replace_positions(
+        &mut self,
+        config: &DecoderConfig,
+        position_ids: &[u32],
+        is_long: &[bool],
+    ) {
+        let replace = |table: &mut RopeTable, rotary: &Rotary| {
+            let frequencies = TokenFrequencies::of(rotary, is_long);
+            let factor = rotary.attention_factor();
+            table.replace(position_ids, |token| frequencies.get(token), factor);
+        };
+        replace(&mut self.rope, &config.rotary);
+        if let (Some(table), Some(rotary)) = (&mut self.local_rope, &config.local_rotary) {
+            replace(table, rotary);
+        }
+    }
+}
+
 /// Cosines and sines of tokens at `position_ids`.
 fn rope_table(
     rotary: &Rotary,
@@ -170,16 +192,36 @@ fn rope_table(
     is_long: &[bool],
     device: &Device,
 ) -> RopeTable {
-    let (frequencies, factor) = (rotary.inverse_frequencies(), rotary.attention_factor());
-    match rotary.long_frequencies() {
-        Some((_, long)) if is_long.contains(&true) => {
-            let of_token = |token: usize| match is_long.get(token) {
-                Some(true) => long.as_slice(),
-                _ => frequencies.as_slice(),
-            };
-            RopeTable::by_token(position_ids, frequencies.len(), of_token, factor, device)
+    let (frequencies, factor) = (
+        TokenFrequencies::of(rotary, is_long),
+        rotary.attention_factor(),
+    );
+    let half = frequencies.short.len();
+    let of_token = |token| frequencies.get(token);
+    RopeTable::by_token(position_ids, half, of_token, factor, device)
+}
+
+/// The rotary frequencies of tokens, which are others in texts longer than the context of pre-training.
+struct TokenFrequencies<'a> {
+    short: Vec<f64>,
+    long: Option<Vec<f64>>,
+    is_long: &'a [bool],
+}
+
+impl<'a> TokenFrequencies<'a> {
+    fn of(rotary: &Rotary, is_long: &'a [bool]) -> Self {
+        Self {
+            short: rotary.inverse_frequencies(),
+            long: rotary.long_frequencies().map(|(_, long)| long),
+            is_long,
         }
-        _ => RopeTable::new(position_ids, &frequencies, factor, device),
+    }
+
+    fn get(&self, token: usize) -> &[f64] {
+        match (&self.long, self.is_long.get(token)) {
+            (Some(long), Some(true)) => long,
+            _ => &self.short,
+        }
     }
 }
 
@@ -501,7 +543,12 @@ impl Decoder {
 
     /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
     pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        let embedded = embedding(&self.embed_tokens, input_ids);
+        self.embed_held(&HeldNumbers::new(input_ids.to_vec()))
+    }
+
+    /// [`Self::embed`] of ids that a GPU finds in the same place when they change.
+    pub(super) fn embed_held(&self, input_ids: &HeldNumbers) -> Tensor<2> {
+        let embedded = embedding_held(&self.embed_tokens, input_ids);
         match self.embedding_multiplier() {
             1.0 => embedded,
             multiplier => embedded.mul_scalar(multiplier),

@@ -7,9 +7,11 @@
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use tooltune_kernels::attention::{self, Columns};
+use tooltune_kernels::PromptPlaces;
+use tooltune_kernels::attention::{append_prompts, empty_cache};
 
-use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
+use super::decoder::{BatchContext, Decoder};
+use super::decoding::Route;
 use super::layers::Mixer;
 use super::linear_attention::{LinearShape, LinearState};
 
@@ -19,19 +21,21 @@ pub(crate) const PREFILL_TOKENS: usize = 2048;
 /// The cache of a batch of sequences.
 #[derive(Debug)]
 pub struct KvCache {
-    layers: Vec<LayerCache>,
+    pub(super) layers: Vec<LayerCache>,
     /// First column of each row that holds a token.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     /// Columns in use.
-    filled: usize,
+    pub(super) filled: usize,
     /// Rows whose prompts are longer than the context of pre-training; empty where that makes no
     /// difference.
-    is_long: Vec<bool>,
+    pub(super) is_long: Vec<bool>,
+    /// How the next token is computed.
+    pub(super) route: Route,
 }
 
 /// What one layer keeps.
 #[derive(Debug)]
-enum LayerCache {
+pub(super) enum LayerCache {
     /// Keys and values, `[b, g, capacity, c]` each.
     Attention([Tensor<4>; 2]),
     /// The state behind the last token.
@@ -77,7 +81,7 @@ impl KvCache {
         let mut old = old.into_iter();
         let layers = config.layers.iter().map(|kind| {
             let old = old.next().zip(moved.as_ref());
-            let empty = || attention::empty_cache(shape, dtype, &device);
+            let empty = || empty_cache(shape, dtype, &device);
             match (kind.mixer, config.linear, old) {
                 (Mixer::Linear, Some(linear), old) => {
                     let empty = empty_state(linear, lens.len(), (&device, dtype));
@@ -97,6 +101,7 @@ impl KvCache {
             starts: lens.iter().map(|len| longest - len).collect(),
             filled: longest,
             is_long,
+            route: Route::for_tokens(decoder, n_new),
         }
     }
 
@@ -117,24 +122,6 @@ impl KvCache {
         let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
         lens.max().unwrap_or(0)
     }
-}
-
-/// Puts one row's prompt, keys and values of `[len, g, c]`, before column `end`.
-fn fill_prompt(cache: &mut [Tensor<4>; 2], row: usize, end: usize, prompt: [Tensor<3>; 2]) {
-    for (cache, part) in cache.iter_mut().zip(prompt) {
-        let [len, n_kv_heads, head_dim] = part.dims();
-        let ranges = [row..row + 1, 0..n_kv_heads, end - len..end, 0..head_dim];
-        let part = part.swap_dims(0, 1).unsqueeze_dim(0);
-        cache.inplace(|cache| cache.slice_assign(ranges, part));
-    }
-}
-
-/// Puts one new token a row, heads of `[b, h + 2 g, c]`, into a column.
-fn append([keys, values]: &mut [Tensor<4>; 2], qkv: &Tensor<3>, n_heads: usize, column: usize) {
-    let n_kv_heads = (qkv.dims()[1] - n_heads) / 2;
-    let append = |cache, first| attention::append(cache, qkv, first, column);
-    keys.inplace(|keys| append(keys, n_heads));
-    values.inplace(|values| append(values, n_heads + n_kv_heads));
 }
 
 /// The states of rows of which nothing is read.
@@ -198,7 +185,11 @@ impl Decoder {
         prompts: &[&[u32]],
         n_new: usize,
     ) -> (KvCache, Option<Tensor<2>>) {
-        let old = cache.filter(|_| !kept.is_empty());
+        let mut old = cache.filter(|_| !kept.is_empty());
+        // What was recorded with the old memory holds it.
+        if let Some(old) = &mut old {
+            old.route = Route::Plain;
+        }
         let len_of = |old: &KvCache, row: usize| old.filled - old.starts[row];
         let kept_lens = old
             .iter()
@@ -248,9 +239,9 @@ impl Decoder {
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
         let n_lasts = lasts.len();
         let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
+        let places = PromptPlaces::new(&borders, first_row, cache.filled);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let end = cache.filled;
             let mut attended = match (&mut cache.layers[layer], &block.linear) {
                 (LayerCache::Linear(states), Some(net)) => {
                     let (attended, read) = block.attended_linearly_with_states(net, &x, &context);
@@ -259,14 +250,7 @@ impl Decoder {
                 }
                 (LayerCache::Attention(cache), _) => {
                     let inputs = block.attention_inputs(&x, &context, None, None);
-                    let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
-                    for (i, window) in borders.windows(2).enumerate() {
-                        let length = window[1] - window[0];
-                        let rows = inputs.qkv.clone().narrow(0, window[0], length);
-                        let part = |first| rows.clone().narrow(1, first, n_kv_heads);
-                        let prompt = [part(n_heads), part(n_heads + n_kv_heads)];
-                        fill_prompt(cache, first_row + i, end, prompt);
-                    }
+                    append_prompts(&inputs.qkv, cache, &places);
                     block.attended(inputs, &context)
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
@@ -279,50 +263,5 @@ impl Decoder {
             x = block.after_attention(x, attended, context.shape, None, None);
         }
         x
-    }
-
-    /// Reads one new token a row and returns its normed hidden state, `[b, d]`.
-    pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
-        let column = cache.filled;
-        let positions: Vec<u32> = cache
-            .starts
-            .iter()
-            .map(|&start| (column - start) as u32)
-            .collect();
-        let context = BatchContext::with_long(self, &positions, &[0], &cache.is_long);
-        let mut x = self.embed(token_ids);
-        for (layer, block) in self.blocks.iter().enumerate() {
-            let attended = match (&mut cache.layers[layer], &block.linear) {
-                (LayerCache::Linear(state), Some(net)) => {
-                    let state_before = state.clone();
-                    let (attended, next) = block.decoded_linearly(net, &x, &context, state_before);
-                    *state = next;
-                    attended
-                }
-                (LayerCache::Attention(kept), _) => {
-                    let AttentionInputs { qkv, gates } =
-                        block.attention_inputs(&x, &context, None, None);
-                    append(kept, &qkv, context.shape.n_heads, column);
-                    let end = column + 1;
-                    let first = end - block.kind.window.unwrap_or(end).min(end);
-                    let starts: Vec<usize> =
-                        cache.starts.iter().map(|&start| start.max(first)).collect();
-                    let columns = Columns {
-                        starts: &starts,
-                        end,
-                    };
-                    let [keys, values] = &*kept;
-                    let queries = context.shape.queries();
-                    with_gates(
-                        attention::decode(qkv, queries, keys, values, columns),
-                        gates,
-                    )
-                }
-                (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
-            };
-            x = block.after_attention(x, attended, context.shape, None, None);
-        }
-        cache.filled += 1;
-        self.final_norm(x)
     }
 }

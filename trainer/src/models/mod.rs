@@ -3,6 +3,7 @@
 pub mod config;
 mod config_fields;
 pub mod decoder;
+mod decoding;
 pub mod families;
 mod foreign_keys;
 pub mod kv_cache;

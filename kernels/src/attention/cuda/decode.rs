@@ -2,18 +2,15 @@
 //! query heads that share it; what the runs give is joined afterwards (Dao et al. 2023, "Flash-Decoding
 //! for long-context inference").
 
-use std::cell::RefCell;
-
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forward::LOWEST;
-use crate::attention::{DecodeOps, Queries};
-use crate::cube::launch::{
-    UNITS, argument, contiguous, cubes, element, output, units, upload, vector_size,
-};
+use crate::HeldNumbers;
+use crate::attention::{DecodeOps, HeldColumns, Queries};
+use crate::cube::launch::{UNITS, argument, contiguous, element, output, units, vector_size};
 use crate::cube::reduce::{cube_max, group_sum};
 
 /// Columns of a run: one a unit.
@@ -49,8 +46,8 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     keys: &[Vector<T, N>],
     values: &[Vector<T, N>],
-    // First column of each row.
-    starts: &[u32],
+    // The column behind the last one, and the first one of each row.
+    seen: &[u32],
     // Sums of values, `[rows, h, runs, c]`, and what else is left of each.
     sums: &mut [Vector<f32, N>],
     left: &mut [f32],
@@ -58,7 +55,6 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     heads: u32,
     g: u32,
     capacity: u32,
-    end: u32,
     scale: f32,
     #[comptime] form: Form,
     #[define(T)] _dtype: ElemType,
@@ -73,8 +69,8 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     let row = CUBE_POS_Z as usize;
     let runs = CUBE_COUNT_X as usize;
     let g = g as usize;
-    let start = starts[row] as usize;
-    let end = end as usize;
+    let end = seen[0] as usize;
+    let start = seen[1 + row] as usize;
     let first = run * RUN;
     let cache = (row * g + kv) * capacity as usize;
 
@@ -163,13 +159,15 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     }
 }
 
-/// Joins the runs of each query head, a unit for each vector of the result.
+/// Joins the runs of each query head that hold a column, a unit for each vector of the result.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn join_runs<T: Float, N: Size>(
     sums: &[Vector<f32, N>],
     left: &[f32],
     out: &mut [Vector<T, N>],
-    // Query heads of all rows, vectors of a head, and runs.
+    // As those of `attend_to_run`.
+    seen: &[u32],
+    // Query heads of all rows, vectors of a head, and runs that there is room for.
     heads: u32,
     columns: u32,
     runs: u32,
@@ -181,13 +179,14 @@ pub(super) fn join_runs<T: Float, N: Size>(
     if position < heads as usize * columns {
         let head = position / columns;
         let v = position % columns;
+        let used = (seen[0] as usize).div_ceil(RUN);
         let mut largest = f32::new(LOWEST);
-        for run in 0..runs {
+        for run in 0..used {
             largest = max(largest, left[(head * runs + run) * LEFT]);
         }
         let mut sum = Vector::<f32, N>::new(0.0);
         let mut total = 0.0f32;
-        for run in 0..runs {
+        for run in 0..used {
             let at = head * runs + run;
             let weight = (left[at * LEFT] - largest).exp();
             total += weight * left[at * LEFT + 1];
@@ -197,53 +196,155 @@ pub(super) fn join_runs<T: Float, N: Size>(
     }
 }
 
-/// One token a row into a column of the cache, a unit for each vector.
+/// Keys and values of tokens to their places in a cache, a unit for each vector.
+///
+/// Both are only written, which is why this is no part of [`attend_to_run`]: work that was to write them
+/// and did not leaves them to be written, and refuses whoever reads them first.
 #[cube(launch, create_dummy_kernel)]
-pub(super) fn append_tokens<T: Float, U: Float, N: Size>(
+pub(super) fn append_tokens<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
-    cache: &mut [Vector<U, N>],
-    // Key/value heads of all rows, and of a row.
-    all: u32,
-    g: u32,
-    // Vectors of a head; heads of `qkv` and the first of them that is read.
+    keys: &mut [Vector<T, N>],
+    values: &mut [Vector<T, N>],
+    // Row and column of each token, from the number `first` on.
+    places: &[u32],
+    first: u32,
+    tokens: u32,
+    // Vectors of a head; heads of `qkv`, of which the last are values and those before them keys.
     columns: u32,
     heads: u32,
-    first_head: u32,
+    g: u32,
     capacity: u32,
-    column: u32,
-    #[define(T)] _read: ElemType,
-    #[define(U)] _written: ElemType,
+    #[define(T)] _dtype: ElemType,
 ) {
     let columns = columns as usize;
     let g = g as usize;
+    let heads = heads as usize;
     let position = ABSOLUTE_POS;
-    if position < all as usize * columns {
-        let head = position / columns;
+    if position < tokens as usize * g * columns {
         let v = position % columns;
-        let from = head / g * heads as usize + first_head as usize + head % g;
-        let to = head * capacity as usize + column as usize;
-        cache[to * columns + v] = Vector::<U, N>::cast_from(qkv[from * columns + v]);
+        let head = position / columns % g;
+        let token = position / columns / g;
+        let key = (token * heads + heads - 2 * g + head) * columns + v;
+        let place = first as usize + 2 * token;
+        let row = places[place] as usize;
+        let column = places[place + 1] as usize;
+        let to = ((row * g + head) * capacity as usize + column) * columns + v;
+        keys[to] = qkv[key];
+        values[to] = qkv[key + g * columns];
     }
 }
 
-thread_local! {
-    /// First columns that were uploaded last: those of the layers of a token are the same, and mostly
-    /// those of the next token.
-    static STARTS: RefCell<Option<(Vec<usize>, CubeTensor)>> = const { RefCell::new(None) };
+/// Keys and values of `[n, heads, c]` to `[b, g, capacity, c]`; the places stand in `places` from the
+/// number `first` on.
+fn append(qkv: &CubeTensor, cache: [&CubeTensor; 2], places: &CubeTensor, first: usize) {
+    assert!(
+        cache.iter().all(|cache| cache.is_contiguous()),
+        "a cache that is written lies without holes"
+    );
+    let [n, heads, c] = dims(qkv);
+    let [_, g, capacity, _] = dims(cache[0]);
+    let vector = vector_size(4, &[c]);
+    let columns = c / vector;
+    if n * g * c == 0 {
+        return;
+    }
+    let (count, dim) = units(&qkv.client, n * g * columns);
+    append_tokens::launch(
+        &qkv.client,
+        count,
+        dim,
+        vector,
+        argument(qkv),
+        argument(cache[0]),
+        argument(cache[1]),
+        argument(places),
+        first as u32,
+        n as u32,
+        columns as u32,
+        heads as u32,
+        g as u32,
+        capacity as u32,
+        element(qkv),
+    );
 }
 
-fn uploaded(like: &CubeTensor, starts: Vec<usize>) -> CubeTensor {
-    let kept = STARTS.with_borrow(|kept| {
-        kept.as_ref()
-            .filter(|(of, there)| *of == starts && there.device == like.device)
-            .map(|(_, there)| there.clone())
-    });
-    kept.unwrap_or_else(|| {
-        let numbers: Vec<u32> = starts.iter().map(|&start| start as u32).collect();
-        let there = upload(like, &numbers);
-        STARTS.set(Some((starts, there.clone())));
-        there
-    })
+fn dims<const D: usize>(x: &CubeTensor) -> [usize; D] {
+    let dims = x.meta.shape().iter().copied().collect::<Vec<_>>();
+    dims.try_into().expect("the rank is part of the contract")
+}
+
+/// The contract is [`crate::attention::append_prompts`]'s, with row and column of each token.
+pub(in crate::attention) fn append_prompts(
+    qkv: CubeTensor,
+    [keys, values]: [CubeTensor; 2],
+    places: &HeldNumbers,
+) {
+    let (qkv, [_, _, _]) = contiguous(qkv);
+    let places = places.on_device(&qkv);
+    append(&qkv, [&keys, &values], &places, 0);
+}
+
+/// Sizes and memory of one token a row and the cache that it looks at.
+struct Step {
+    qkv: CubeTensor,
+    keys: CubeTensor,
+    values: CubeTensor,
+    seen: CubeTensor,
+    b: usize,
+    heads: usize,
+    g: usize,
+    c: usize,
+    capacity: usize,
+    /// Numbers that a unit moves at once.
+    vector: usize,
+}
+
+impl Step {
+    /// Runs are those that the cache has room for, not those in use, so that a launch is the same for
+    /// each token.
+    fn attend(&self, queries: Queries, out: &CubeTensor) {
+        let (b, g, h, c) = (self.b, self.g, queries.heads, self.c);
+        let runs = self.capacity.div_ceil(RUN);
+        let form = Form {
+            group: h / g,
+            columns: c / self.vector,
+        };
+        let sums = output(&self.qkv, [b, h, runs, c], DType::F32);
+        let left = output(&self.qkv, [b, h, runs, LEFT], DType::F32);
+        attend_to_run::launch(
+            &self.qkv.client,
+            CubeCount::new_3d(runs as u32, g as u32, b as u32),
+            CubeDim::new_1d(UNITS),
+            self.vector,
+            argument(&self.qkv),
+            argument(&self.keys),
+            argument(&self.values),
+            argument(&self.seen),
+            argument(&sums),
+            argument(&left),
+            self.heads as u32,
+            g as u32,
+            self.capacity as u32,
+            queries.scale(c) as f32,
+            form,
+            element(&self.qkv),
+        );
+        let (count, dim) = units(&self.qkv.client, b * h * form.columns);
+        join_runs::launch(
+            &self.qkv.client,
+            count,
+            dim,
+            self.vector,
+            argument(&sums),
+            argument(&left),
+            argument(out),
+            argument(&self.seen),
+            (b * h) as u32,
+            form.columns as u32,
+            runs as u32,
+            element(&self.qkv),
+        );
+    }
 }
 
 impl DecodeOps for CubeBackend {
@@ -252,94 +353,38 @@ impl DecodeOps for CubeBackend {
         keys: CubeTensor,
         values: CubeTensor,
         queries: Queries,
-        starts: Vec<usize>,
-        end: usize,
+        columns: HeldColumns,
+        appends: bool,
     ) -> CubeTensor {
+        assert!(
+            !appends || (keys.is_contiguous() && values.is_contiguous()),
+            "a cache that is written lies without holes"
+        );
         let (qkv, [b, heads, c]) = contiguous(qkv);
         let (keys, [_, g, capacity, _]) = contiguous(keys);
         let (values, [_, _, _, _]) = contiguous(values);
-        let h = queries.heads;
-        let out = output(&qkv, [b, h, c], qkv.dtype);
-        if b * h * c == 0 {
+        let out = output(&qkv, [b, queries.heads, c], qkv.dtype);
+        if b * queries.heads * c == 0 {
             return out;
         }
-        let runs = end.div_ceil(RUN);
-        let vector = vector_size(4, &[c]);
-        let form = Form {
-            group: h / g,
-            columns: c / vector,
+        let step = Step {
+            seen: columns.numbers().on_device(&qkv),
+            vector: vector_size(4, &[c]),
+            qkv,
+            keys,
+            values,
+            b,
+            heads,
+            g,
+            c,
+            capacity,
         };
-        let sums = output(&qkv, [b, h, runs, c], DType::F32);
-        let left = output(&qkv, [b, h, runs, LEFT], DType::F32);
-        let starts = uploaded(&qkv, starts);
-        attend_to_run::launch(
-            &qkv.client,
-            CubeCount::new_3d(runs as u32, g as u32, b as u32),
-            CubeDim::new_1d(UNITS),
-            vector,
-            argument(&qkv),
-            argument(&keys),
-            argument(&values),
-            argument(&starts),
-            argument(&sums),
-            argument(&left),
-            heads as u32,
-            g as u32,
-            capacity as u32,
-            end as u32,
-            queries.scale(c) as f32,
-            form,
-            element(&qkv),
-        );
-        let (count, dim) = units(&qkv.client, b * h * form.columns);
-        join_runs::launch(
-            &qkv.client,
-            count,
-            dim,
-            vector,
-            argument(&sums),
-            argument(&left),
-            argument(&out),
-            (b * h) as u32,
-            form.columns as u32,
-            runs as u32,
-            element(&qkv),
-        );
-        out
-    }
-
-    fn append_column(
-        cache: CubeTensor,
-        qkv: CubeTensor,
-        first_head: usize,
-        column: usize,
-    ) -> CubeTensor {
-        let (qkv, [_, heads, _]) = contiguous(qkv);
-        let (cache, [b, g, capacity, c]) = contiguous(cache);
-        let cache = if cache.can_mut() { cache } else { cache.copy() };
-        if b * g * c == 0 {
-            return cache;
+        if appends {
+            let places = 1 + step.b;
+            append(&step.qkv, [&step.keys, &step.values], &step.seen, places);
         }
-        let vector = vector_size(4, &[c]);
-        let columns = c / vector;
-        append_tokens::launch(
-            &qkv.client,
-            cubes(&qkv.client, (b * g * columns).div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            vector,
-            argument(&qkv),
-            argument(&cache),
-            (b * g) as u32,
-            g as u32,
-            columns as u32,
-            heads as u32,
-            first_head as u32,
-            capacity as u32,
-            column as u32,
-            element(&qkv),
-            element(&cache),
-        );
-        cache
+        step.attend(queries, &out);
+        out
     }
 }
 
@@ -352,24 +397,24 @@ pub(super) fn sources(texts: &mut crate::cube::source::Texts) {
                 group,
                 columns: c / 4,
             };
-            let [qkv, keys, values, starts, sums, left] = [0; 6].map(|_| texts.buffer());
+            let [qkv, keys, values, seen, sums, left] = [0; 6].map(|_| texts.buffer());
             let (device, target, count) = texts.device();
             let kernel = attend_to_run::create_dummy_kernel(
-                device, target, count, dim, 4, qkv, keys, values, starts, sums, left, 1, 1, 1, 1,
-                1.0, form, element,
+                device, target, count, dim, 4, qkv, keys, values, seen, sums, left, 1, 1, 1, 1.0,
+                form, element,
             );
             texts.add(&format!("{group} heads of {c}"), dim, kernel);
         }
-        let [sums, left, out] = [0; 3].map(|_| texts.buffer());
+        let [sums, left, out, seen] = [0; 4].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let kernel = join_runs::create_dummy_kernel(
-            device, target, count, dim, 4, sums, left, out, 1, 1, 1, element,
+            device, target, count, dim, 4, sums, left, out, seen, 1, 1, 1, element,
         );
         texts.add("", dim, kernel);
-        let [qkv, cache] = [0; 2].map(|_| texts.buffer());
+        let [qkv, keys, values, seen] = [0; 4].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let kernel = append_tokens::create_dummy_kernel(
-            device, target, count, dim, 4, qkv, cache, 1, 1, 1, 1, 1, 1, 1, element, element,
+            device, target, count, dim, 4, qkv, keys, values, seen, 1, 1, 1, 1, 1, 1, element,
         );
         texts.add("", dim, kernel);
     }

@@ -30,6 +30,8 @@ use crate::cudnn;
 pub(super) use blocks::BlockLists;
 use blocks::Side;
 use cores::CoreTiles;
+#[cfg(not(feature = "fusion"))]
+pub(super) use decode::append_prompts;
 #[cfg(feature = "cuda-source")]
 pub(crate) use texts::sources;
 use tiles::{SQUARE, Tiles};

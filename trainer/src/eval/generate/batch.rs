@@ -97,21 +97,20 @@ impl<'a> Batch<'a> {
         self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
         let joins = 4 * n_live <= 3 * self.rows.len();
-        let (first, hidden) = if joins {
-            let Some(joined) = self.refill(n_live) else {
+        let (first, logits) = if joins {
+            let Some((first, hidden)) = self.refill(n_live) else {
                 return Ok(n_live > 0);
             };
-            joined
+            (first, self.decoder.logits(hidden))
         } else {
             let Some(cache) = &mut self.cache else {
                 return Ok(false);
             };
             let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
             let device = self.decoder.device();
-            let decode = || self.decoder.decode(cache, &tokens);
-            (0, wide_awake(&device, decode))
+            let decode = || self.decoder.next_logits(cache, &tokens);
+            (0, wide_awake(&device, decode)?)
         };
-        let logits = self.decoder.logits(hidden);
         // Of all texts the first tokens are enough to see a model that computes NaN.
         if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(Error::NonFiniteLogits);
@@ -203,15 +202,15 @@ impl<'a> Batch<'a> {
         let rows = &mut self.rows[first..];
         let sampling = self.options.sampling;
         let draws = sampling.temperature > 0.0;
+        if !draws && !is_cpu(&logits.device()) {
+            choose_on_device(rows, logits);
+            return;
+        }
         if !draws && rows.iter().all(|row| row.constraint.is_none()) {
             let ids = logits.argmax(1).into_data();
             for (row, id) in rows.iter_mut().zip(ids.iter::<i64>()) {
                 row.token = id as u32;
             }
-            return;
-        }
-        if !draws && !is_cpu(&logits.device()) {
-            choose_on_device(rows, logits);
             return;
         }
         let [_, vocabulary] = logits.dims();

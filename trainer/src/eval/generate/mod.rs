@@ -223,7 +223,8 @@ pub fn complete(
     options: &GenerationOptions,
     observer: &mut dyn Observer,
 ) -> Result<Option<Vec<Generation>>, Error> {
-    let mut batch = Batch::new(decoder, jobs, options);
+    let decoder = decoder.joined();
+    let mut batch = Batch::new(&decoder, jobs, options);
     while batch.advance(observer)? {
         if !observer.progress(batch.progress()) {
             return Ok(None);
