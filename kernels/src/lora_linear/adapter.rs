@@ -114,6 +114,8 @@ pub struct StackedAdapter {
     pub factors: Tensor<1>,
     /// With DoRA, of the outputs of the adapted maps.
     pub magnitudes: Option<Magnitudes>,
+    /// The same factors in the type that products read, where somebody has rounded them already.
+    pub(super) rounded: Option<Tensor<1>>,
     layout: Arc<AdapterLayout>,
     packed: PackedAdapter,
 }
@@ -160,8 +162,24 @@ impl StackedAdapter {
         Self {
             factors,
             magnitudes: None,
+            rounded: None,
             layout,
             packed: PackedAdapter::default(),
+        }
+    }
+
+    /// The same, with the `factors` cast to the type that products read: once for all stacks instead of by
+    /// each of them. Without autodiff.
+    ///
+    /// # Panics
+    ///
+    /// If their number is another: a bug of the caller.
+    #[must_use]
+    pub fn with_rounded(self, rounded: Tensor<1>) -> Self {
+        assert_eq!(rounded.dims(), self.factors.dims(), "rounded factors");
+        Self {
+            rounded: Some(rounded),
+            ..self
         }
     }
 

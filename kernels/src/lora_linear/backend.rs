@@ -34,6 +34,9 @@ pub(crate) struct Frozen<B: Backend> {
     /// `[in]`, where the maps read a norm.
     #[extension_type]
     pub(crate) norm: Maybe<B>,
+    /// The factors in the type that products read, where somebody has cast them.
+    #[extension_type]
+    pub(crate) rounded: Maybe<B>,
 }
 
 /// What the maps read of their input, as [`super::InputTransform`] says.
@@ -289,6 +292,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             weight: inner(frozen.weight),
             bias: inner(frozen.bias),
             norm: inner(frozen.norm),
+            rounded: inner(frozen.rounded),
         };
         let norm = frozen.norm.clone().into_option();
         let (given, transform) = (x.into_primitive(), spec.transform);

@@ -268,6 +268,7 @@ mod tests {
                 weight: Maybe::Present(tensor(numbers(2, 32 * inputs), [32, inputs])),
                 bias: Maybe::Present(tensor(numbers(3, 32), [32])),
                 norm: Maybe::Absent,
+                rounded: Maybe::Absent,
             };
             let x = || tensor(numbers(4, n * inputs), [n, inputs]);
             let (residual, dy) = (

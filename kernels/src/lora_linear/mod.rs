@@ -178,6 +178,13 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
             InputTransform::Normed { weight, .. } => Maybe::Present(weight.into_dispatch()),
             InputTransform::Plain | InputTransform::Gated => Maybe::Absent,
         },
+        rounded: Maybe::of(
+            linear
+                .adapter
+                .as_ref()
+                .and_then(|adapter| adapter.rounded.clone())
+                .map(Tensor::into_dispatch),
+        ),
     };
     let factors = linear.adapter.as_ref();
     let factors = Maybe::of(factors.map(|adapter| adapter.factors.clone().into_dispatch()));

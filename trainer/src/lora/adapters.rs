@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::weights::HostTensor;
-use tooltune_kernels::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
+use tooltune_kernels::{
+    AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear, is_cpu,
+};
 use tooltune_rows::batches::SeededRandom;
 
 use super::matching::LoraError;
@@ -357,10 +359,18 @@ impl Adapters {
 
     /// Puts the present factors and whole weights into `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
+        // The CPU packs the factors that it multiplies with.
+        let dtype = decoder.compute_dtype().dtype();
+        let rounds = !is_cpu(&decoder.device()) && dtype != self.flat.dtype();
+        let rounded = rounds.then(|| self.flat.clone().cast(dtype));
         for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
             let (layer, stack) = slots[0].place();
             let linear = &mut decoder.blocks[layer].stacks[stack];
-            let adapter = self.factors_of(slots, linear);
+            let mut adapter = self.factors_of(slots, linear);
+            if let Some(rounded) = &rounded {
+                let n = adapter.factors.dims()[0];
+                adapter = adapter.with_rounded(rounded.clone().narrow(0, slots[0].offset, n));
+            }
             linear.adapter = Some(adapter.clone());
             if let Some(first) = slots[0].magnitudes {
                 let n = slots.iter().map(|slot| slot.out_features).sum();

@@ -37,7 +37,10 @@ pub(in crate::lora_linear) fn forward(
 ) -> Option<Forward> {
     let weight = frozen.weight.clone().into_option()?;
     let low_rank = LowRank::of(x, spec.adapter.as_ref()?, spec)?;
-    let factors = cast(factors?.clone(), x.dtype);
+    let factors = match frozen.rounded.clone().into_option() {
+        Some(rounded) if rounded.dtype == x.dtype && is_aligned(&rounded) => rounded,
+        _ => cast(factors?.clone(), x.dtype),
+    };
     let (x, [n, _]) = contiguous(x.clone());
     let low = low_rank.lows(&x, &factors);
     let y_dtype = if residual.is_some() {
@@ -100,6 +103,12 @@ pub(in crate::lora_linear) fn given_backward(
     let read = contiguous::<2>(read).0;
     let gradients = low_rank.gradients([&read, &d_low], [&dy, low], plan.layout.len());
     Some((dx, Some(gradients)))
+}
+
+/// Whether a piece of a buffer without holes can be read in vectors.
+fn is_aligned(x: &CubeTensor) -> bool {
+    let start = x.handle.offset_start.unwrap_or(0);
+    start.is_multiple_of(16) && x.meta.strides().last() == Some(&1)
 }
 
 /// `sum + x w + bias`, or with `wᵀ`, in the place and the type of `sum`; the bias has that type.
