@@ -2,8 +2,8 @@
 //!
 //! A launch costs the host more time than a small kernel takes a GPU, and each token of a text is
 //! hundreds of them, the same ones every time. Where the GPU takes longer for them than the host, as with
-//! many rows of a large model, nothing is gained, and nothing is recorded. What changes from token to token is read from memory that
-//! is written in between ([`crate::HeldNumbers`], [`crate::RopeTable::replace`]).
+//! many rows of a large model, nothing is gained, and nothing is recorded. What changes from token to token
+//! is read from memory that is written in between ([`crate::HeldNumbers`], [`crate::RopeTable::replace`]).
 
 use std::fmt;
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
@@ -59,6 +59,14 @@ pub fn records(device: &Device) -> bool {
     }
 }
 
+/// Whether `TOOLTUNE_CUDA_GRAPHS` is `1`: somebody wants recordings wherever there can be some.
+pub fn is_forced() -> bool {
+    #[cfg(all(feature = "cuda", not(feature = "fusion")))]
+    return std::env::var(SWITCH).as_deref() == Ok("1");
+    #[cfg(not(all(feature = "cuda", not(feature = "fusion"))))]
+    false
+}
+
 /// Does `work` and records it, with what it has given; without a recording where the GPU took a good deal
 /// longer than the host, unless `TOOLTUNE_CUDA_GRAPHS` is `1`.
 ///
@@ -87,7 +95,7 @@ pub fn record<T>(
     let synced = device.sync();
     let of_both = started.elapsed().as_secs_f64();
     let synced = synced.map_err(|failed| RecordingError(failed.to_string()));
-    let is_of_gpu = of_both > OF_THE_GPU * of_host && std::env::var(SWITCH).as_deref() != Ok("1");
+    let is_of_gpu = of_both > OF_THE_GPU * of_host && !is_forced();
     let ended = flushed.and(synced);
     if ended.is_err() || is_of_gpu {
         // Ends the preparation, which is an error where nothing was recorded.

@@ -3,10 +3,12 @@
 //! What changes from token to token, ids, positions and columns, lies where the work finds it
 //! ([`StepInputs`]), and nothing else does.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use burn::tensor::Tensor;
 use tooltune_kernels::HeldNumbers;
 use tooltune_kernels::attention::{self, HeldColumns};
-use tooltune_kernels::recording::{Recording, RecordingError, record, records};
+use tooltune_kernels::recording::{Recording, RecordingError, is_forced, record, records};
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
@@ -14,6 +16,13 @@ use super::layers::Mixer;
 
 /// Tokens a row below which a recording, which takes as long as two of them, is not worth it.
 const RECORDED_TOKENS: usize = 8;
+
+/// What is known of recorded tokens on this machine: the first one of a process is also computed by launches
+/// of its own, and compared, unless somebody wants recordings in any case.
+static TRUST: AtomicU8 = AtomicU8::new(UNTRIED);
+const UNTRIED: u8 = 0;
+const AGREED: u8 = 1;
+const DIFFERED: u8 = 2;
 
 /// How the next token of a cache is computed.
 #[derive(Debug)]
@@ -41,7 +50,8 @@ impl Route {
         let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // The state of linear attention is another tensor after each token, and growth begins anywhere.
         let is_fixed = config.layers.iter().all(is_same) && config.query_growth.is_none();
-        match is_fixed && n_new >= RECORDED_TOKENS && records(&decoder.device()) {
+        let is_trusted = TRUST.load(Ordering::Relaxed) != DIFFERED;
+        match is_fixed && is_trusted && n_new >= RECORDED_TOKENS && records(&decoder.device()) {
             true => Self::Records,
             false => Self::Plain,
         }
@@ -123,6 +133,12 @@ impl KvCache {
     }
 }
 
+/// The most likely token of each row.
+fn most_likely(logits: &Tensor<2>) -> Vec<i64> {
+    let tokens = logits.clone().argmax(1).into_data();
+    tokens.iter::<i64>().collect()
+}
+
 impl Decoder {
     /// The same network for texts that are only read and written: its adapters are computed by fewer
     /// products ([`StackedLinear::joined`](tooltune_kernels::StackedLinear::joined)).
@@ -163,8 +179,24 @@ impl Decoder {
             };
             step.inputs.replace(self, ends, token_ids);
             step.recording.replay()?;
-            cache.filled += 1;
-            return Ok(step.logits.clone());
+            let logits = step.logits.clone();
+            if TRUST.load(Ordering::Relaxed) != UNTRIED || is_forced() {
+                cache.filled += 1;
+                return Ok(logits);
+            }
+            // Behind the recorded token, so that the cache holds what this one has written.
+            let hidden = self.decode(cache, token_ids);
+            let plain = self.logits(hidden);
+            let agree = most_likely(&plain) == most_likely(&logits);
+            TRUST.store(if agree { AGREED } else { DIFFERED }, Ordering::Relaxed);
+            if !agree {
+                tracing::warn!(
+                    "tokens are computed by launches of their own, several times slower: the GPU gave other \
+                     tokens when it did again what it had recorded; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"
+                );
+                cache.route = Route::Plain;
+            }
+            return Ok(plain);
         }
         if matches!(cache.route, Route::Plain) {
             let hidden = self.decode(cache, token_ids);
