@@ -1,4 +1,7 @@
-//! Loads the tensors of a checkpoint into a decoder on a device, one tensor in flight.
+//! Loads the tensors of a checkpoint into a decoder on a device.
+//!
+//! For products in bf16, plain floats of a file go to the device as bf16, a stack as one matrix; what is
+//! quantised, and what is multiplied in f32, passes as f32, one tensor at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -144,7 +147,7 @@ pub fn load_decoder(
     compute_dtype: ComputeDtype,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
-    load_changed(config, weights, compute_dtype, device, &|_, _| {})
+    load(config, weights, compute_dtype, device, None)
 }
 
 /// What is done to the weight of a projection of this name before it is stored.
@@ -161,6 +164,16 @@ pub fn load_changed(
     compute_dtype: ComputeDtype,
     device: &Device,
     change: &Change<'_>,
+) -> Result<Decoder, CheckpointError> {
+    load(config, weights, compute_dtype, device, Some(change))
+}
+
+fn load(
+    config: &DecoderConfig,
+    weights: &Weights,
+    compute_dtype: ComputeDtype,
+    device: &Device,
+    change: Option<&Change<'_>>,
 ) -> Result<Decoder, CheckpointError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
@@ -198,7 +211,7 @@ struct Reader<'a> {
     weights: &'a Weights,
     compute_dtype: ComputeDtype,
     device: &'a Device,
-    change: &'a Change<'a>,
+    change: Option<&'a Change<'a>>,
 }
 
 impl Reader<'_> {
@@ -300,30 +313,65 @@ impl Reader<'_> {
         let widths = stack.clone().map(features);
         let out_features: Vec<usize> = widths.collect();
         let outputs = out_features.iter().sum();
-        let biased = has_bias(self.config, layer, number);
-        let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
-        for index in stack {
-            let module = format!("model.layers.{layer}.{}", projections.paths[index]);
-            let name = format!("{module}.weight");
-            let mut weight = self.weights.read_f32(&name)?;
-            (self.change)(&name, &mut weight);
-            values.extend(weight.values);
-            if biased {
-                bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values)
-            }
-        }
+        let module = |index: usize| format!("model.layers.{layer}.{}", projections.paths[index]);
+        let bias = match has_bias(self.config, layer, number) {
+            true => Some(self.bias(stack.clone().map(module))?),
+            false => None,
+        };
+        let names: Vec<String> = stack.map(|i| format!("{}.weight", module(i))).collect();
         Ok(StackedLinear {
-            weight: self.frozen(values, [outputs, in_features]),
-            bias: biased.then(|| Tensor::from_data(TensorData::new(bias, [outputs]), self.device)),
+            weight: self.matrix(&names, [outputs, in_features], self.change)?,
+            bias,
             out_features: out_features.into(),
             adapter: None,
         })
     }
 
+    /// The biases of these modules, one behind the other.
+    fn bias(&self, modules: impl Iterator<Item = String>) -> Result<Tensor<1>, CheckpointError> {
+        let mut values = Vec::new();
+        for module in modules {
+            values.extend(self.weights.read_f32(&format!("{module}.bias"))?.values);
+        }
+        let shape = [values.len()];
+        Ok(Tensor::from_data(TensorData::new(values, shape), self.device))
+    }
+
     /// `[v, d]`: an embedding or a head.
     fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
         let shape = [self.config.vocab_size, self.config.hidden_size];
-        Ok(self.frozen(self.weights.read_f32(name)?.values, shape))
+        self.matrix(&[name.to_owned()], shape, None)
+    }
+
+    /// Weights that share an input, one below the other.
+    fn matrix(
+        &self,
+        names: &[String],
+        shape: [usize; 2],
+        change: Option<&Change<'_>>,
+    ) -> Result<FrozenWeight, CheckpointError> {
+        if self.compute_dtype == ComputeDtype::Bf16
+            && change.is_none()
+            && let Some(plain) = self.weights.plain(names)?
+        {
+            return FrozenWeight::filled(shape, self.device, |start, values| {
+                plain.read_bf16(start, values)
+            });
+        }
+        let mut values = Vec::new();
+        for name in names {
+            let mut weight = self.weights.read_f32(name)?;
+            if let Some(change) = change {
+                change(name, &mut weight);
+            }
+            if values.is_empty() {
+                values = weight.values;
+                values.reserve_exact(shape[0] * shape[1] - values.len());
+            } else {
+                values.extend(weight.values);
+            }
+        }
+        Ok(self.frozen(values, shape))
     }
 
     fn frozen(&self, values: Vec<f32>, shape: [usize; 2]) -> FrozenWeight {
