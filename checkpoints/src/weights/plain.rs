@@ -137,3 +137,104 @@ fn quiet(bits: u16) -> u16 {
     let is_nan = bits & 0x7fff > 0x7f80;
     bits | u16::from(is_nan) << 6
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::weights::FloatDtype;
+
+    /// A file with a tensor of each plain format, of these bytes.
+    fn written(path: &Path, tensors: &[(&str, &str, Vec<u8>)]) {
+        let (mut header, mut data) = (Vec::new(), Vec::new());
+        for (name, dtype, bytes) in tensors {
+            let n = bytes.len() / if *dtype == "F32" { 4 } else { 2 };
+            let start = data.len();
+            data.extend(bytes);
+            header.push(format!(
+                r#""{name}":{{"dtype":"{dtype}","shape":[{n}],"data_offsets":[{start},{}]}}"#,
+                data.len()
+            ));
+        }
+        let header = format!("{{{}}}", header.join(","));
+        let length = (header.len() as u64).to_le_bytes();
+        fs::write(path, [&length[..], header.as_bytes(), &data].concat()).unwrap();
+    }
+
+    /// All numbers of 16 bits, and of 32 bits one in 65,521: NaN, infinite, subnormal ones, and those
+    /// between two bf16.
+    fn every_format(path: &Path) -> Weights {
+        let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        let ties = (0..=u16::MAX).map(|high| u32::from(high) << 16 | 0x8000);
+        let floats = (0..=u32::MAX).step_by(65_521).chain(ties);
+        let floats: Vec<u8> = floats.flat_map(u32::to_le_bytes).collect();
+        written(
+            path,
+            &[("a", "BF16", halves.clone()), ("b", "F32", floats), ("c", "F16", halves)],
+        );
+        Weights::open(path).unwrap()
+    }
+
+    #[test]
+    fn parts_have_the_bits_of_f32_rounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let weights = every_format(&dir.path().join("model.safetensors"));
+        let names = ["b", "a", "c"].map(str::to_owned);
+        let expected: Vec<u16> = names
+            .iter()
+            .flat_map(|name| weights.read_f32(name).unwrap().values)
+            .map(|value| bf16::from_f32(value).to_bits())
+            .collect();
+        let plain = weights.plain(&names).unwrap().unwrap();
+        assert_eq!(plain.n_values(), expected.len());
+        let read = |start: usize, n: usize| -> Vec<u16> {
+            let mut values = vec![bf16::ONE; n];
+            plain.read_bf16(start, &mut values).unwrap();
+            values.iter().map(|value| value.to_bits()).collect()
+        };
+        assert!(read(0, expected.len()) == expected);
+        // Within a tensor, over their borders, and nothing at the very end.
+        let first = weights.shape("b").unwrap()[0];
+        for (start, n) in [(7, 1), (first - 3, 5), (first - 1, (1 << 16) + 2), (expected.len(), 0)] {
+            assert!(read(start, n) == expected[start..start + n], "{n} from {start} on");
+        }
+    }
+
+    #[test]
+    fn what_is_quantised_or_in_another_order_is_not_plain() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let weights = Weights::open(&fixtures.join("tiny_llama.gguf")).unwrap();
+        let mut n_plain = 0;
+        for name in weights.names() {
+            let plain = weights.plain(&[name.to_owned()]).unwrap();
+            let is_float = weights.stored_as(name).and_then(FloatDtype::parse).is_some();
+            let is_turned = name.contains("q_proj") || name.contains("k_proj");
+            assert_eq!(plain.is_some(), is_float && !is_turned, "{name}");
+            let Some(plain) = plain else { continue };
+            n_plain += 1;
+            let mut values = vec![bf16::ZERO; plain.n_values()];
+            plain.read_bf16(0, &mut values).unwrap();
+            let expected = weights.read_f32(name).unwrap().values;
+            assert!(values.iter().zip(&expected).all(|(a, b)| *a == bf16::from_f32(*b)));
+        }
+        assert!(n_plain > 0);
+        let error = weights.plain(&["model.norm".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("model.norm"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let weights = every_format(&path);
+        let plain = weights.plain(&["c".to_owned()]).unwrap().unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(fs::metadata(&path).unwrap().len() - 2).unwrap();
+        let mut values = vec![bf16::ZERO; plain.n_values()];
+        let error = plain.read_bf16(0, &mut values).unwrap_err().to_string();
+        assert!(error.contains("model.safetensors"), "{error}");
+        plain.read_bf16(0, &mut values[1..]).unwrap();
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DType, Dispatch, backend_extension};
+use burn::backend::{Backend, DType, backend_extension};
 use burn::tensor::bf16;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
