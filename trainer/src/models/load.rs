@@ -391,3 +391,59 @@ pub(crate) fn tensor<const D: usize>(
         device,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use tooltune_checkpoints::ModelFiles;
+    use tooltune_checkpoints::weights::{FloatDtype, write_tensors_as};
+
+    use super::*;
+
+    fn bits(weight: &FrozenWeight) -> Vec<u32> {
+        let values = weight.to_tensor().into_data();
+        values.iter::<f32>().map(f32::to_bits).collect()
+    }
+
+    /// All matrices of a decoder, and the biases.
+    fn matrices(decoder: &Decoder) -> Vec<(Vec<u32>, Option<Vec<f32>>)> {
+        let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
+        let stacks = stacks.map(|stack| {
+            let bias = stack.bias.clone();
+            let bias = bias.map(|bias| bias.into_data().iter::<f32>().collect());
+            (bits(&stack.weight), bias)
+        });
+        let tables = [&decoder.embed_tokens, &decoder.lm_head];
+        stacks.chain(tables.map(|table| (bits(table), None))).collect()
+    }
+
+    #[test]
+    fn what_is_read_as_bf16_has_the_bits_of_what_passes_as_f32() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+        let device = Device::flex();
+        // Three projections a stack and one; tied and not; biases; linear attention; a GGUF file, of which
+        // some tensors are in another order.
+        for family in ["llama31", "qwen2", "phi3", "qwen3_5_text", "mistral", "granite"] {
+            let folder = fixtures.join(family);
+            let config = ModelFiles::read_config(&folder.join("config.json")).expect("a config");
+            let config = DecoderConfig::from_json(&config).expect("a decoder");
+            let in_f32 = Weights::open(&folder).expect("weights");
+            let read = |name: &str| Ok((name.to_owned(), in_f32.read_f32(name)?));
+            let tensors = in_f32.names().map(read).collect::<Result<BTreeMap<_, _>, CheckpointError>>();
+            let dir = tempfile::tempdir().expect("a folder");
+            let file = dir.path().join("model.safetensors");
+            write_tensors_as(&file, FloatDtype::BF16, &tensors.expect("tensors")).expect("written");
+            let mut files = vec![in_f32, Weights::open(dir.path()).expect("weights")];
+            let gguf = folder.join("model.gguf");
+            files.extend(gguf.exists().then(|| Weights::open(&gguf).expect("weights")));
+            for weights in files {
+                let [as_bf16, as_f32] = [None, Some(&(|_: &str, _: &mut HostTensor| {}) as &Change<'_>)]
+                    .map(|change| load(&config, &weights, ComputeDtype::Bf16, &device, change))
+                    .map(|decoder| matrices(&decoder.expect("a decoder")));
+                assert!(as_bf16 == as_f32, "{}", weights.origin().display());
+            }
+        }
+    }
+}
