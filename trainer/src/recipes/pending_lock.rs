@@ -91,6 +91,9 @@ impl PendingLock {
     }
 
     fn write(&mut self) -> Result<(), Error> {
+        if !matches!(self.state, State::Reading(_)) {
+            return Ok(());
+        }
         if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Failed) {
             let read = reading.join();
             let lock = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
