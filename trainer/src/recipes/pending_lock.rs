@@ -122,53 +122,55 @@ mod tests {
     use super::*;
     use crate::config::LoadedConfig;
 
-    fn config(dir: &Path, rows: &Path) -> Config {
-        let path = dir.join("run.toml");
+    /// A config with one file of rows and this model.
+    fn config(dir: &Path, model: &Path) -> Config {
+        let (path, rows) = (dir.join("run.toml"), dir.join("rows.jsonl"));
+        std::fs::write(&rows, "{}\n").expect("written");
         let text = format!(
-            "[model]\nmodel_name_or_path = \"none\"\n[data]\ntrain = [{rows:?}]\n[train]\noutput_dir = \"{}\"\n",
-            dir.display()
+            "[model]\nmodel_name_or_path = {model:?}\n[lora]\n[data]\ntrain = [{rows:?}]\nformat = \"messages\"\n\
+             [train]\noutput_dir = {dir:?}\n"
         );
-        std::fs::write(&path, text).unwrap();
-        LoadedConfig::load(&path, &[]).unwrap().config
+        std::fs::write(&path, text).expect("written");
+        LoadedConfig::load(&path, &[]).expect("a config").config
     }
 
     #[test]
     fn a_lock_is_written_when_it_is_asked_for_and_when_its_run_goes() {
-        let dir = tempfile::tempdir().unwrap();
-        let rows = dir.path().join("rows.jsonl");
-        std::fs::write(&rows, "{}\n").unwrap();
-        let config = config(dir.path(), &rows);
-        let begin = || PendingLock::read(dir.path(), &config, None).unwrap();
-        let expected = RunLock::of(&config, None).unwrap();
+        let dir = tempfile::tempdir().expect("a folder");
+        // What is not there is no input.
+        let config = config(dir.path(), Path::new("nowhere"));
+        let begin = || PendingLock::read(dir.path(), &config, None).expect("a thread");
+        let of_run = || RunLock::of_run(dir.path()).expect("readable");
+        let expected = RunLock::of(&config, None).expect("inputs");
+        assert_eq!(expected.inputs.len(), 1);
 
         let mut pending = begin();
-        let bytes = pending.for_checkpoint().unwrap();
+        let bytes = pending.for_checkpoint().expect("inputs");
         assert_eq!(bytes, expected.for_checkpoint());
-        assert_eq!(RunLock::of_run(dir.path()).unwrap(), Some(expected.clone()));
-        assert_eq!(pending.for_checkpoint().unwrap(), bytes);
+        assert_eq!(of_run().as_ref(), Some(&expected));
+        pending.write_if_read().expect("nothing to do");
+        assert_eq!(pending.for_checkpoint().expect("kept"), bytes);
 
-        std::fs::remove_file(dir.path().join(LOCK_FILE)).unwrap();
+        std::fs::remove_file(dir.path().join(LOCK_FILE)).expect("removed");
+        drop(pending);
+        assert_eq!(of_run(), None);
         drop(begin());
-        assert_eq!(RunLock::of_run(dir.path()).unwrap(), Some(expected));
+        assert_eq!(of_run(), Some(expected));
     }
 
     #[test]
     fn an_input_that_cannot_be_read_is_named_and_nothing_is_written() {
-        let dir = tempfile::tempdir().unwrap();
-        // A folder that leads to itself has no files to name.
-        let rows = dir.path().join("rows.jsonl");
-        std::fs::write(&rows, "{}\n").unwrap();
-        let config = config(dir.path(), &rows);
-        let mut pending = PendingLock::read(dir.path(), &config, None).unwrap();
-        pending.state = State::Reading(std::thread::spawn({
-            let gone = rows.clone();
-            move || Err(Error::io(&gone, "read")(std::io::ErrorKind::NotFound.into()))
-        }));
-        let error = pending.for_checkpoint().unwrap_err().to_string();
-        assert!(error.contains("rows.jsonl"), "{error}");
-        let error = pending.for_checkpoint().unwrap_err().to_string();
+        let (dir, model) = (tempfile::tempdir(), tempfile::tempdir());
+        let (dir, model) = (dir.expect("a folder"), model.expect("a folder"));
+        // A model without weights.
+        let config = config(dir.path(), model.path());
+        let begin = || PendingLock::read(dir.path(), &config, None).expect("a thread");
+        let mut pending = begin();
+        let error = pending.for_checkpoint().expect_err("no weights").to_string();
+        assert!(error.contains(&model.path().display().to_string()), "{error}");
+        let error = pending.for_checkpoint().expect_err("no weights").to_string();
         assert!(error.contains("could not be read"), "{error}");
-        drop(pending);
+        drop(begin());
         assert!(!dir.path().join(LOCK_FILE).exists());
     }
 }
