@@ -30,13 +30,17 @@ fn fill_parts<E: Send>(
 ) -> Result<(), E> {
     let parts = to.par_chunks_mut(PART).enumerate();
     let filled = parts.map(|(i, part)| {
-        part.fill(MaybeUninit::new(bf16::ZERO));
-        // SAFETY: all of them have just been written.
-        let part = unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast(), part.len()) };
-        fill(start + i * PART, part)
+        fill(start + i * PART, zeroed(part))
     });
     // All parts are written, so that nothing of `to` stays without a value behind a fault either.
     filled.reduce(|| Ok(()), Result::and)
+}
+
+/// Zeros, which are in the cache for what is written over them.
+fn zeroed(part: &mut [MaybeUninit<bf16>]) -> &mut [bf16] {
+    part.fill(MaybeUninit::new(bf16::ZERO));
+    // SAFETY: all of them have just been written.
+    unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast(), part.len()) }
 }
 
 /// All numbers of a weight.
