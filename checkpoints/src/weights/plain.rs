@@ -172,7 +172,11 @@ mod tests {
         let floats: Vec<u8> = floats.flat_map(u32::to_le_bytes).collect();
         written(
             path,
-            &[("a", "BF16", halves.clone()), ("b", "F32", floats), ("c", "F16", halves)],
+            &[
+                ("a", "BF16", halves.clone()),
+                ("b", "F32", floats),
+                ("c", "F16", halves),
+            ],
         );
         Weights::open(path).unwrap()
     }
@@ -197,8 +201,16 @@ mod tests {
         assert!(read(0, expected.len()) == expected);
         // Within a tensor, over their borders, and nothing at the very end.
         let first = weights.shape("b").unwrap()[0];
-        for (start, n) in [(7, 1), (first - 3, 5), (first - 1, (1 << 16) + 2), (expected.len(), 0)] {
-            assert!(read(start, n) == expected[start..start + n], "{n} from {start} on");
+        for (start, n) in [
+            (7, 1),
+            (first - 3, 5),
+            (first - 1, (1 << 16) + 2),
+            (expected.len(), 0),
+        ] {
+            assert!(
+                read(start, n) == expected[start..start + n],
+                "{n} from {start} on"
+            );
         }
     }
 
@@ -209,7 +221,10 @@ mod tests {
         let mut n_plain = 0;
         for name in weights.names() {
             let plain = weights.plain(&[name.to_owned()]).unwrap();
-            let is_float = weights.stored_as(name).and_then(FloatDtype::parse).is_some();
+            let is_float = weights
+                .stored_as(name)
+                .and_then(FloatDtype::parse)
+                .is_some();
             let is_turned = name.contains("q_proj") || name.contains("k_proj");
             assert_eq!(plain.is_some(), is_float && !is_turned, "{name}");
             let Some(plain) = plain else { continue };
@@ -217,7 +232,12 @@ mod tests {
             let mut values = vec![bf16::ZERO; plain.n_values()];
             plain.read_bf16(0, &mut values).unwrap();
             let expected = weights.read_f32(name).unwrap().values;
-            assert!(values.iter().zip(&expected).all(|(a, b)| *a == bf16::from_f32(*b)));
+            assert!(
+                values
+                    .iter()
+                    .zip(&expected)
+                    .all(|(a, b)| *a == bf16::from_f32(*b))
+            );
         }
         assert!(n_plain > 0);
         let error = weights.plain(&["model.norm".to_owned()]).unwrap_err();
@@ -231,7 +251,8 @@ mod tests {
         let weights = every_format(&path);
         let plain = weights.plain(&["c".to_owned()]).unwrap().unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
-        file.set_len(fs::metadata(&path).unwrap().len() - 2).unwrap();
+        file.set_len(fs::metadata(&path).unwrap().len() - 2)
+            .unwrap();
         let mut values = vec![bf16::ZERO; plain.n_values()];
         let error = plain.read_bf16(0, &mut values).unwrap_err().to_string();
         assert!(error.contains("model.safetensors"), "{error}");

@@ -114,7 +114,11 @@ impl FrozenWeight {
         #[cfg(feature = "cube")]
         if is_gpu(device) {
             let matrix = pieces::on_gpu(shape, device, fill)?;
-            return Ok(Self::stored(Storage::Dense(Box::new(matrix)), shape, device));
+            return Ok(Self::stored(
+                Storage::Dense(Box::new(matrix)),
+                shape,
+                device,
+            ));
         }
         let values = pieces::whole(n, fill)?;
         let storage = if is_cpu(device) {

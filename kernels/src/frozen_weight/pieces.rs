@@ -29,9 +29,7 @@ fn fill_parts<E: Send>(
     fill: &(impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync),
 ) -> Result<(), E> {
     let parts = to.par_chunks_mut(PART).enumerate();
-    let filled = parts.map(|(i, part)| {
-        fill(start + i * PART, zeroed(part))
-    });
+    let filled = parts.map(|(i, part)| fill(start + i * PART, zeroed(part)));
     // All parts are written, so that nothing of `to` stays without a value behind a fault either.
     filled.reduce(|| Ok(()), Result::and)
 }

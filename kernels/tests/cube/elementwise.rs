@@ -99,7 +99,9 @@ fn a_weight_that_comes_in_pieces_is_the_one_that_came_at_once() {
     let mut numbers = Numbers::new(5);
     // Less than a piece, and more than one with a last one of odd length; rows that no pitch fits.
     for [v, d] in [[3, 5], [4101, 1025]] {
-        let floats: Vec<f32> = (0..v * d).map(|_| numbers.below(1 << 20) as f32 - 5e5).collect();
+        let floats: Vec<f32> = (0..v * d)
+            .map(|_| numbers.below(1 << 20) as f32 - 5e5)
+            .collect();
         let device = crate::support::device();
         let at_once = FrozenWeight::new(floats.clone(), [v, d], ComputeDtype::Bf16, &device);
         let in_pieces = FrozenWeight::filled([v, d], &device, |start, to| {

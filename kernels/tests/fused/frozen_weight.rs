@@ -37,7 +37,10 @@ fn a_weight_filled_in_parts_is_the_one_made_of_f32() {
         assert_eq!(filled.bytes(), expected.bytes(), "{shape:?}");
         assert!(bits(&filled) == bits(&expected), "{shape:?}");
         let ids = [shape[0] as u32 - 1, 0];
-        assert_eq!(values(&embedding(&filled, &ids)), values(&embedding(&expected, &ids)));
+        assert_eq!(
+            values(&embedding(&filled, &ids)),
+            values(&embedding(&expected, &ids))
+        );
     }
 }
 
@@ -45,7 +48,8 @@ fn a_weight_filled_in_parts_is_the_one_made_of_f32() {
 fn the_first_part_that_cannot_be_filled_is_the_error() {
     let shape = [300, 2051];
     let refused = |start: usize, _: &mut [bf16]| if start == 0 { Ok(()) } else { Err(start) };
-    let error = FrozenWeight::filled(shape, &test_device(), refused).expect_err("a part is refused");
+    let error =
+        FrozenWeight::filled(shape, &test_device(), refused).expect_err("a part is refused");
     // Whatever thread comes first.
     assert!((1..300 * 2051).contains(&error));
     let again = FrozenWeight::filled(shape, &test_device(), refused);

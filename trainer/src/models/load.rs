@@ -334,7 +334,10 @@ impl Reader<'_> {
             values.extend(self.weights.read_f32(&format!("{module}.bias"))?.values);
         }
         let shape = [values.len()];
-        Ok(Tensor::from_data(TensorData::new(values, shape), self.device))
+        Ok(Tensor::from_data(
+            TensorData::new(values, shape),
+            self.device,
+        ))
     }
 
     /// `[v, d]`: an embedding or a head.
@@ -416,7 +419,9 @@ mod tests {
             (bits(&stack.weight), bias)
         });
         let tables = [&decoder.embed_tokens, &decoder.lm_head];
-        stacks.chain(tables.map(|table| (bits(table), None))).collect()
+        stacks
+            .chain(tables.map(|table| (bits(table), None)))
+            .collect()
     }
 
     #[test]
@@ -425,23 +430,39 @@ mod tests {
         let device = Device::flex();
         // Three projections a stack and one; tied and not; biases; linear attention; a GGUF file, of which
         // some tensors are in another order.
-        for family in ["llama31", "qwen2", "phi3", "qwen3_5_text", "mistral", "granite"] {
+        for family in [
+            "llama31",
+            "qwen2",
+            "phi3",
+            "qwen3_5_text",
+            "mistral",
+            "granite",
+        ] {
             let folder = fixtures.join(family);
             let config = ModelFiles::read_config(&folder.join("config.json")).expect("a config");
             let config = DecoderConfig::from_json(&config).expect("a decoder");
             let in_f32 = Weights::open(&folder).expect("weights");
             let read = |name: &str| Ok((name.to_owned(), in_f32.read_f32(name)?));
-            let tensors = in_f32.names().map(read).collect::<Result<BTreeMap<_, _>, CheckpointError>>();
+            let tensors = in_f32
+                .names()
+                .map(read)
+                .collect::<Result<BTreeMap<_, _>, CheckpointError>>();
             let dir = tempfile::tempdir().expect("a folder");
             let file = dir.path().join("model.safetensors");
             write_tensors_as(&file, FloatDtype::BF16, &tensors.expect("tensors")).expect("written");
             let mut files = vec![in_f32, Weights::open(dir.path()).expect("weights")];
             let gguf = folder.join("model.gguf");
-            files.extend(gguf.exists().then(|| Weights::open(&gguf).expect("weights")));
+            files.extend(
+                gguf.exists()
+                    .then(|| Weights::open(&gguf).expect("weights")),
+            );
             for weights in files {
-                let [as_bf16, as_f32] = [None, Some(&(|_: &str, _: &mut HostTensor| {}) as &Change<'_>)]
-                    .map(|change| load(&config, &weights, ComputeDtype::Bf16, &device, change))
-                    .map(|decoder| matrices(&decoder.expect("a decoder")));
+                let [as_bf16, as_f32] = [
+                    None,
+                    Some(&(|_: &str, _: &mut HostTensor| {}) as &Change<'_>),
+                ]
+                .map(|change| load(&config, &weights, ComputeDtype::Bf16, &device, change))
+                .map(|decoder| matrices(&decoder.expect("a decoder")));
                 assert!(as_bf16 == as_f32, "{}", weights.origin().display());
             }
         }

@@ -166,9 +166,18 @@ mod tests {
         let config = config(dir.path(), model.path());
         let begin = || PendingLock::read(dir.path(), &config, None).expect("a thread");
         let mut pending = begin();
-        let error = pending.for_checkpoint().expect_err("no weights").to_string();
-        assert!(error.contains(&model.path().display().to_string()), "{error}");
-        let error = pending.for_checkpoint().expect_err("no weights").to_string();
+        let error = pending
+            .for_checkpoint()
+            .expect_err("no weights")
+            .to_string();
+        assert!(
+            error.contains(&model.path().display().to_string()),
+            "{error}"
+        );
+        let error = pending
+            .for_checkpoint()
+            .expect_err("no weights")
+            .to_string();
         assert!(error.contains("could not be read"), "{error}");
         drop(begin());
         assert!(!dir.path().join(LOCK_FILE).exists());
