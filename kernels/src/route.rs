@@ -69,6 +69,12 @@ pub fn is_cpu(device: &Device) -> bool {
     is_flex(device.as_dispatch())
 }
 
+/// Whether the device is a GPU that the build has kernels for, without a graph.
+#[cfg(feature = "cube")]
+pub(crate) fn is_gpu(device: &Device) -> bool {
+    matches!(device.as_dispatch(), DispatchDevice::Cube(_))
+}
+
 /// Whether the device multiplies bf16: any CPU does, in its own time; a GPU where its tensor cores take
 /// it.
 pub fn multiplies_bf16(device: &Device) -> bool {

@@ -19,6 +19,12 @@
  * program waits for it, or another stream waits for an event behind it. So whoever forgets to wait
  * reads what was there before. FAKE_CUDA_WAITS=0 forgets what streams wait for, to show that it matters.
  *
+ * FAKE_CUDA_ADDRESSES=1 makes memory of the device addresses alone, for models that are larger than the
+ * memory of the host: what comes from it and is not small is read, as a copy engine reads it, and
+ * forgotten. At its end the program then says of these bytes how many came from pages that are locked,
+ * as a copy engine wants them, and from others; when the first and the last were copied; and when the
+ * first kernel behind them was launched.
+ *
  *   gcc -O1 -shared -fPIC -o libcuda.so.1 driver.c -ldl
  */
 
@@ -30,6 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 typedef int Result;
 typedef void *Object;
@@ -42,6 +49,10 @@ enum { BLOCK_THREADS = 1024, BLOCK_Z = 64, GRID_YZ = 65535, SHARED_MEMORY = 48 <
 
 /* Larger uploads and copies are dropped: nothing reads them, and the host has less memory than a GPU. */
 static const size_t DROPPED = (size_t)64 << 20;
+
+/* With addresses alone, smaller uploads are kept: sizes, ids, scalars. */
+static const size_t SMALL = (size_t)64 << 10;
+static int has_addresses_alone;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t limit, held, most;
@@ -57,6 +68,15 @@ static size_t n_blocks, room;
 __attribute__((constructor)) static void start(void) {
     const char *gib = getenv("FAKE_CUDA_GIB");
     limit = (size_t)((gib ? atof(gib) : 79.1) * ((size_t)1 << 30));
+    const char *addresses = getenv("FAKE_CUDA_ADDRESSES");
+    has_addresses_alone = addresses && !strcmp(addresses, "1");
+}
+
+/* Seconds since 1970. */
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static Result refuse(const char *what, size_t number) {
@@ -362,12 +382,68 @@ Result cuMemAllocAsync(Address *address, size_t bytes, Object stream) { return g
 Result cuMemFree_v2(Address address) { return take(address); }
 Result cuMemFreeAsync(Address address, Object stream) { return take(address); }
 
+/* Memory of the host whose pages are locked. */
+struct Locked {
+    const char *first;
+    size_t bytes;
+    struct Locked *next;
+};
+static struct Locked *locked;
+
 Result cuMemAllocHost_v2(Object *first, size_t bytes) {
-    *first = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    return *first ? OK : OUT_OF_MEMORY;
+    bytes = (bytes + 4095) / 4096 * 4096;
+    *first = aligned_alloc(4096, bytes);
+    if (!*first)
+        return OUT_OF_MEMORY;
+    struct Locked *more = malloc(sizeof *more);
+    pthread_mutex_lock(&lock);
+    *more = (struct Locked){*first, bytes, locked};
+    locked = more;
+    pthread_mutex_unlock(&lock);
+    return OK;
 }
 Result cuMemHostAlloc(Object *first, size_t bytes, unsigned flags) { return cuMemAllocHost_v2(first, bytes); }
-Result cuMemFreeHost(Object first) { free(first); return OK; }
+Result cuMemFreeHost(Object first) {
+    pthread_mutex_lock(&lock);
+    for (struct Locked **place = &locked; *place; place = &(*place)->next)
+        if ((*place)->first == first) {
+            struct Locked *gone = *place;
+            *place = gone->next;
+            free(gone);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    free(first);
+    return OK;
+}
+
+/* What was read and forgotten. */
+static struct {
+    size_t from_locked, from_others;
+    double first, last, seconds, launch_behind;
+    uint64_t sum;
+} forgotten;
+
+static void read_and_forget(const char *from, size_t bytes) {
+    double started = now();
+    uint64_t sum = 0;
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, from + i, 8);
+        sum ^= word;
+    }
+    pthread_mutex_lock(&lock);
+    int is_locked = 0;
+    for (struct Locked *known = locked; known && !is_locked; known = known->next)
+        is_locked = from >= known->first && from + bytes <= known->first + known->bytes;
+    *(is_locked ? &forgotten.from_locked : &forgotten.from_others) += bytes;
+    forgotten.first = forgotten.first ? forgotten.first : started;
+    forgotten.last = now();
+    forgotten.seconds += forgotten.last - started;
+    forgotten.launch_behind = 0;
+    forgotten.sum ^= sum;
+    pthread_mutex_unlock(&lock);
+}
 
 /* A copy or a filling; what comes from the host is read when it is asked for, as pageable memory is. */
 struct Copy {
@@ -398,9 +474,15 @@ static Result copy(Object stream, void *to, const void *from, size_t bytes, int 
 }
 
 Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Object stream) {
+    if (has_addresses_alone && bytes >= SMALL) {
+        read_and_forget(from, bytes);
+        return OK;
+    }
     return bytes < DROPPED ? copy(stream, (void *)(uintptr_t)to, from, bytes, 1) : OK;
 }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Object stream) {
+    if (has_addresses_alone && bytes >= SMALL)
+        return OK;
     return bytes < DROPPED ? copy(stream, (void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, 0) : OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Object stream) {
@@ -409,7 +491,7 @@ Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Object stream)
     return copy(stream, to, (void *)(uintptr_t)from, bytes, 0);
 }
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Object stream) {
-    if (!value && bytes >= DROPPED)
+    if (bytes >= (has_addresses_alone ? SMALL : DROPPED) && (!value || has_addresses_alone))
         return OK;
     struct Copy *copy = malloc(sizeof *copy);
     *copy = (struct Copy){(void *)(uintptr_t)to, NULL, bytes, value};
@@ -441,6 +523,11 @@ Result cuMemcpy2DAsync_v2(const struct Copy2D *job, Object stream) {
     enum { HOST = 1 };
     if (job->width > job->from.pitch || job->width > job->to.pitch)
         return refuse("a row of a copy is longer than its pitch", job->width);
+    if (has_addresses_alone && job->width * job->height >= SMALL && job->to.type != HOST) {
+        for (size_t row = 0; row < job->height && job->from.type == HOST; row++)
+            read_and_forget(row_of(&job->from, row), job->width);
+        return OK;
+    }
     if (job->width * job->height < DROPPED || job->to.type == HOST)
         for (size_t row = 0; row < job->height; row++)
             copy(stream, row_of(&job->to, row), row_of(&job->from, row), job->width, job->from.type == HOST);
@@ -534,6 +621,8 @@ Result cuLaunchKernel(Object of, unsigned grid_x, unsigned grid_y, unsigned grid
         __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
         __atomic_add_fetch(&kernel->threads, all_threads, __ATOMIC_RELAXED);
     }
+    if (has_addresses_alone && !forgotten.launch_behind)
+        forgotten.launch_behind = now();
     if (!grid_x || !grid_y || !grid_z || !threads)
         return refuse("a launch of nothing, with so many threads", threads);
     if (threads > BLOCK_THREADS || block_z > BLOCK_Z)
@@ -580,6 +669,12 @@ __attribute__((destructor)) static void finish(void) {
         }
     if (graphs)
         fprintf(stderr, "fake CUDA: %ld graphs, launched %ld times\n", graphs, graph_launches);
+    if (has_addresses_alone)
+        fprintf(stderr,
+                "fake CUDA: %zu bytes from locked pages and %zu from others, read in %.3f s, first at %.3f, last at %.3f, "
+                "next launch at %.3f; they are %016llx together\n",
+                forgotten.from_locked, forgotten.from_others, forgotten.seconds, forgotten.first, forgotten.last,
+                forgotten.launch_behind, (unsigned long long)forgotten.sum);
     if (modules > 0)
         fprintf(stderr, "fake CUDA: %ld kernels, %ld launches, %ld refused, %.2f GiB of memory at most\n", modules, launches,
                 refused, (double)most / ((size_t)1 << 30));

@@ -1,7 +1,9 @@
-//! Opens a model's weights, whatever holds them, and hands out one tensor at a time as f32.
+//! Opens a model's weights, whatever holds them, and hands out one tensor at a time as f32, or parts of
+//! plain ones as bf16.
 //!
 //! [`Weights::open`] reads headers only; [`Weights::read_f32`] then fetches one tensor with
-//! positioned reads and converts it in chunks. Positioned reads instead of a memory map: a map
+//! positioned reads and converts it in chunks, and [`PlainTensors::read_bf16`] any part of tensors that
+//! are plain floats, in as many threads as ask. Positioned reads instead of a memory map: a map
 //! needs `unsafe`, counts file pages into the process's memory, and turns a file that shrinks
 //! under us into a signal instead of an error. Names are Hugging Face's for every format.
 
@@ -16,6 +18,7 @@ pub(crate) mod gguf_write;
 mod head_layout;
 mod head_order;
 mod open;
+mod plain;
 mod safetensors_header;
 mod source;
 pub(crate) mod stored_value;
@@ -36,6 +39,7 @@ pub use head_layout::{HeadCounts, HeadLayout, LinearHeads};
 pub(crate) use head_layout::{INNER_SIZE, LINEAR_HEADS, VALUE_DIM};
 pub(crate) use head_order::HeadOrder;
 pub(crate) use open::{INDEX, SINGLE, only_weight_file};
+pub use plain::PlainTensors;
 pub(crate) use source::SourceFile;
 use stored_value::StoredValue;
 pub(crate) use write::write_safetensors;

@@ -4,7 +4,10 @@
 //! `x Wᵀ`; the panels for `dy W` are made of those when a gradient needs them, and only the head's
 //! stay.
 
+#[cfg(feature = "cube")]
+mod cuda;
 pub(crate) mod packed;
+mod pieces;
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +15,8 @@ use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 
 use crate::cpu::isa::has_pairs;
 use crate::cpu::packed::convert::narrowed;
+#[cfg(feature = "cube")]
+use crate::route::is_gpu;
 use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
@@ -87,6 +92,46 @@ impl FrozenWeight {
         } else {
             Storage::Dense(Box::new(dense(values, shape, dtype, device)))
         };
+        Self::stored(storage, shape, device)
+    }
+
+    /// Stores the numbers that `fill` writes, row-major `[out, in]`, for products in bf16, as
+    /// [`Self::new`] stores their widened values.
+    ///
+    /// `fill` gets the place of its first number in the matrix, and numbers to write: parts of the
+    /// matrix, in no order, in all threads. A GPU takes them as they come, so that never the whole
+    /// matrix is in the host's memory.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` answers, of the first part with an error.
+    pub fn filled<E: Send>(
+        shape: [usize; 2],
+        device: &Device,
+        fill: impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync,
+    ) -> Result<Self, E> {
+        let n = shape[0] * shape[1];
+        #[cfg(feature = "cube")]
+        if is_gpu(device) {
+            let matrix = pieces::on_gpu(shape, device, fill)?;
+            return Ok(Self::stored(
+                Storage::Dense(Box::new(matrix)),
+                shape,
+                device,
+            ));
+        }
+        let values = pieces::whole(n, fill)?;
+        let storage = if is_cpu(device) {
+            Storage::Packed(Packed::of_bf16(&values, shape))
+        } else {
+            let data = TensorData::new(values, shape);
+            let matrix = Tensor::from_data(data, (device, DType::BF16));
+            Storage::Dense(Box::new(matrix))
+        };
+        Ok(Self::stored(storage, shape, device))
+    }
+
+    fn stored(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
         Self {
             shape,
             device: device.clone(),

@@ -32,8 +32,12 @@ impl Packed {
     pub(crate) fn new(values: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> Self {
         match dtype {
             ComputeDtype::F32 => Self::F32(Arc::new(PackedMatrix::new(values, shape))),
-            ComputeDtype::Bf16 => Self::Bf16(Arc::new(PackedMatrix::new(&narrowed(values), shape))),
+            ComputeDtype::Bf16 => Self::of_bf16(&narrowed(values), shape),
         }
+    }
+
+    pub(crate) fn of_bf16(values: &[bf16], shape: [usize; 2]) -> Self {
+        Self::Bf16(Arc::new(PackedMatrix::new(values, shape)))
     }
 
     /// The type that products read.

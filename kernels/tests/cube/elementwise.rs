@@ -92,6 +92,38 @@ fn rows_of_a_table_are_those_that_ids_name() {
     }
 }
 
+/// By CUDA alone: Vulkan's software device has no bf16.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_weight_that_comes_in_pieces_is_the_one_that_came_at_once() {
+    let mut numbers = Numbers::new(5);
+    // Less than a piece, and more than one with a last one of odd length; rows that no pitch fits.
+    for [v, d] in [[3, 5], [4101, 1025]] {
+        let floats: Vec<f32> = (0..v * d)
+            .map(|_| numbers.below(1 << 20) as f32 - 5e5)
+            .collect();
+        let device = crate::support::device();
+        let at_once = FrozenWeight::new(floats.clone(), [v, d], ComputeDtype::Bf16, &device);
+        let in_pieces = FrozenWeight::filled([v, d], &device, |start, to| {
+            for (to, from) in to.iter_mut().zip(&floats[start..]) {
+                *to = burn::tensor::bf16::from_f32(*from);
+            }
+            Ok::<_, ()>(())
+        });
+        let in_pieces = in_pieces.expect("nothing refuses");
+        let ours = values(in_pieces.to_tensor());
+        let is_right = |(ours, float): (&f32, &f32)| {
+            ours.to_bits() == burn::tensor::bf16::from_f32(*float).to_f32().to_bits()
+        };
+        assert!(ours.iter().zip(&floats).all(is_right), "{v} rows of {d}");
+        let ids: Vec<u32> = (0..v as u32).rev().step_by(97).collect();
+        assert_eq!(
+            values(embedding::embedding(&in_pieces, &ids)),
+            values(embedding::embedding(&at_once, &ids))
+        );
+    }
+}
+
 #[test]
 fn swiglu_and_its_gradient_agree_with_the_reference() {
     let mut numbers = Numbers::new(2);

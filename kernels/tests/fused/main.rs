@@ -9,6 +9,7 @@ mod distilled;
 mod elementwise;
 mod embedding;
 mod finite_differences;
+mod frozen_weight;
 mod gated_delta;
 mod gemm;
 mod linear_cross_entropy;

@@ -1,4 +1,7 @@
-//! Loads the tensors of a checkpoint into a decoder on a device, one tensor in flight.
+//! Loads the tensors of a checkpoint into a decoder on a device.
+//!
+//! For products in bf16, plain floats of a file go to the device as bf16, a stack as one matrix; what is
+//! quantised, and what is multiplied in f32, passes as f32, one tensor at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -144,7 +147,7 @@ pub fn load_decoder(
     compute_dtype: ComputeDtype,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
-    load_changed(config, weights, compute_dtype, device, &|_, _| {})
+    load(config, weights, compute_dtype, device, None)
 }
 
 /// What is done to the weight of a projection of this name before it is stored.
@@ -161,6 +164,16 @@ pub fn load_changed(
     compute_dtype: ComputeDtype,
     device: &Device,
     change: &Change<'_>,
+) -> Result<Decoder, CheckpointError> {
+    load(config, weights, compute_dtype, device, Some(change))
+}
+
+fn load(
+    config: &DecoderConfig,
+    weights: &Weights,
+    compute_dtype: ComputeDtype,
+    device: &Device,
+    change: Option<&Change<'_>>,
 ) -> Result<Decoder, CheckpointError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
@@ -198,7 +211,7 @@ struct Reader<'a> {
     weights: &'a Weights,
     compute_dtype: ComputeDtype,
     device: &'a Device,
-    change: &'a Change<'a>,
+    change: Option<&'a Change<'a>>,
 }
 
 impl Reader<'_> {
@@ -300,30 +313,68 @@ impl Reader<'_> {
         let widths = stack.clone().map(features);
         let out_features: Vec<usize> = widths.collect();
         let outputs = out_features.iter().sum();
-        let biased = has_bias(self.config, layer, number);
-        let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
-        for index in stack {
-            let module = format!("model.layers.{layer}.{}", projections.paths[index]);
-            let name = format!("{module}.weight");
-            let mut weight = self.weights.read_f32(&name)?;
-            (self.change)(&name, &mut weight);
-            values.extend(weight.values);
-            if biased {
-                bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values)
-            }
-        }
+        let module = |index: usize| format!("model.layers.{layer}.{}", projections.paths[index]);
+        let bias = match has_bias(self.config, layer, number) {
+            true => Some(self.bias(stack.clone().map(module))?),
+            false => None,
+        };
+        let names: Vec<String> = stack.map(|i| format!("{}.weight", module(i))).collect();
         Ok(StackedLinear {
-            weight: self.frozen(values, [outputs, in_features]),
-            bias: biased.then(|| Tensor::from_data(TensorData::new(bias, [outputs]), self.device)),
+            weight: self.matrix(&names, [outputs, in_features], self.change)?,
+            bias,
             out_features: out_features.into(),
             adapter: None,
         })
     }
 
+    /// The biases of these modules, one behind the other.
+    fn bias(&self, modules: impl Iterator<Item = String>) -> Result<Tensor<1>, CheckpointError> {
+        let mut values = Vec::new();
+        for module in modules {
+            values.extend(self.weights.read_f32(&format!("{module}.bias"))?.values);
+        }
+        let shape = [values.len()];
+        Ok(Tensor::from_data(
+            TensorData::new(values, shape),
+            self.device,
+        ))
+    }
+
     /// `[v, d]`: an embedding or a head.
     fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
         let shape = [self.config.vocab_size, self.config.hidden_size];
-        Ok(self.frozen(self.weights.read_f32(name)?.values, shape))
+        self.matrix(&[name.to_owned()], shape, None)
+    }
+
+    /// Weights that share an input, one below the other.
+    fn matrix(
+        &self,
+        names: &[String],
+        shape: [usize; 2],
+        change: Option<&Change<'_>>,
+    ) -> Result<FrozenWeight, CheckpointError> {
+        if self.compute_dtype == ComputeDtype::Bf16
+            && change.is_none()
+            && let Some(plain) = self.weights.plain(names)?
+        {
+            return FrozenWeight::filled(shape, self.device, |start, values| {
+                plain.read_bf16(start, values)
+            });
+        }
+        let mut values = Vec::new();
+        for name in names {
+            let mut weight = self.weights.read_f32(name)?;
+            if let Some(change) = change {
+                change(name, &mut weight);
+            }
+            if values.is_empty() {
+                values = weight.values;
+                values.reserve_exact(shape[0] * shape[1] - values.len());
+            } else {
+                values.extend(weight.values);
+            }
+        }
+        Ok(self.frozen(values, shape))
     }
 
     fn frozen(&self, values: Vec<f32>, shape: [usize; 2]) -> FrozenWeight {
@@ -342,4 +393,78 @@ pub(crate) fn tensor<const D: usize>(
         TensorData::new(host.values, host.shape),
         device,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use tooltune_checkpoints::ModelFiles;
+    use tooltune_checkpoints::weights::{FloatDtype, write_tensors_as};
+
+    use super::*;
+
+    fn bits(weight: &FrozenWeight) -> Vec<u32> {
+        let values = weight.to_tensor().into_data();
+        values.iter::<f32>().map(f32::to_bits).collect()
+    }
+
+    /// All matrices of a decoder, and the biases.
+    fn matrices(decoder: &Decoder) -> Vec<(Vec<u32>, Option<Vec<f32>>)> {
+        let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
+        let stacks = stacks.map(|stack| {
+            let bias = stack.bias.clone();
+            let bias = bias.map(|bias| bias.into_data().iter::<f32>().collect());
+            (bits(&stack.weight), bias)
+        });
+        let tables = [&decoder.embed_tokens, &decoder.lm_head];
+        stacks
+            .chain(tables.map(|table| (bits(table), None)))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_read_as_bf16_has_the_bits_of_what_passes_as_f32() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+        let device = Device::flex();
+        // Three projections a stack and one; tied and not; biases; linear attention; a GGUF file, of which
+        // some tensors are in another order.
+        for family in [
+            "llama31",
+            "qwen2",
+            "phi3",
+            "qwen3_5_text",
+            "mistral",
+            "granite",
+        ] {
+            let folder = fixtures.join(family);
+            let config = ModelFiles::read_config(&folder.join("config.json")).expect("a config");
+            let config = DecoderConfig::from_json(&config).expect("a decoder");
+            let in_f32 = Weights::open(&folder).expect("weights");
+            let read = |name: &str| Ok((name.to_owned(), in_f32.read_f32(name)?));
+            let tensors = in_f32
+                .names()
+                .map(read)
+                .collect::<Result<BTreeMap<_, _>, CheckpointError>>();
+            let dir = tempfile::tempdir().expect("a folder");
+            let file = dir.path().join("model.safetensors");
+            write_tensors_as(&file, FloatDtype::BF16, &tensors.expect("tensors")).expect("written");
+            let mut files = vec![in_f32, Weights::open(dir.path()).expect("weights")];
+            let gguf = folder.join("model.gguf");
+            files.extend(
+                gguf.exists()
+                    .then(|| Weights::open(&gguf).expect("weights")),
+            );
+            for weights in files {
+                let [as_bf16, as_f32] = [
+                    None,
+                    Some(&(|_: &str, _: &mut HostTensor| {}) as &Change<'_>),
+                ]
+                .map(|change| load(&config, &weights, ComputeDtype::Bf16, &device, change))
+                .map(|decoder| matrices(&decoder.expect("a decoder")));
+                assert!(as_bf16 == as_f32, "{}", weights.origin().display());
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod attention_ahead;
 pub mod history;
 pub mod kept_blocks;
 mod loss_watch;
+pub mod pending_lock;
 pub mod preparation;
 pub(crate) mod reporter;
 pub mod resume;

@@ -10,6 +10,7 @@ use tooltune_files::SplitRecord;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::TemplateDate;
 
+use super::pending_lock::PendingLock;
 use super::preparation::Flattened;
 use super::run_lock::{Extension, LOCK_FILE, RunLock};
 use crate::config::{Change, Config, LoadedConfig, LrSchedulerType, OnResume, diff};
@@ -28,7 +29,8 @@ pub struct RunSteps {
 }
 
 /// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after comparing
-/// its inputs with those that it began with; answers the lock. A run that is longer now says so.
+/// its inputs with those that it began with; answers the lock, which is still being made of a run that
+/// starts. A run that is longer now says so.
 ///
 /// # Errors
 ///
@@ -39,34 +41,31 @@ pub fn begin(
     run_dir: &Path,
     steps: RunSteps,
     split: Option<&SplitRecord>,
-) -> Result<RunLock, Error> {
+) -> Result<PendingLock, Error> {
     let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
-    let earlier = RunLock::of_run(run_dir)?;
-    let now = RunLock {
-        validation: split.cloned(),
-        ..RunLock::of(config, earlier.as_ref())?
-    };
-    let lock = match &earlier {
-        None => now,
+    let lock = match RunLock::of_run(run_dir)? {
+        None => PendingLock::read(run_dir, config, split)?,
         Some(earlier) => {
+            let now = RunLock::of(config, Some(&earlier))?;
             earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;
             let mut extended = earlier.extended.clone();
             extended.extend(extension);
-            RunLock {
+            let lock = RunLock {
                 inputs: now.inputs,
                 built_in: now.built_in,
                 resume_digest: now.resume_digest,
                 extended,
                 ..earlier.clone()
+            };
+            if earlier != lock || !run_dir.join(LOCK_FILE).exists() {
+                lock.write(run_dir)?;
             }
+            PendingLock::written(run_dir, &lock)
         }
     };
-    if earlier.as_ref() != Some(&lock) || !run_dir.join(LOCK_FILE).exists() {
-        lock.write(run_dir)?;
-    }
     write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?;
     Ok(lock)
 }

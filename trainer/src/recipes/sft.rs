@@ -17,6 +17,7 @@ use tooltune_rows::examples::Examples;
 use super::attention_ahead;
 use super::history::HISTORY_FILE;
 use super::kept_blocks::KeptBlocks;
+use super::pending_lock::PendingLock;
 use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
@@ -45,8 +46,7 @@ struct Run<'a> {
     config: &'a Config,
     preparation: &'a Preparation,
     run_dir: RunDir,
-    /// What every checkpoint keeps of `run.lock.json`.
-    lock: Vec<u8>,
+    lock: PendingLock,
     decoder: Decoder,
     adapters: Adapters,
     optimizer: Optimizer,
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
             config,
             preparation,
             run_dir,
-            lock: lock.for_checkpoint(),
+            lock,
             decoder,
             adapters,
             optimizer,
@@ -241,6 +241,7 @@ impl<'a> Run<'a> {
         timing.retriever = self.advance_retriever()?;
         self.reporter.timing(&timing, loss)?;
         self.log_step(grad_norm, learning_rate)?;
+        self.lock.write_if_read()?;
         self.evaluate_and_save_if_due()?;
         if self.is_interrupted() && self.state.step < self.preparation.total_steps {
             return Err(self.save_and_stop()?);
@@ -477,7 +478,7 @@ impl<'a> Run<'a> {
     fn save(&mut self, mut extra: BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
         operation!("save");
         extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
-        extra.insert(LOCK_FILE.to_string(), self.lock.clone());
+        extra.insert(LOCK_FILE.to_string(), self.lock.for_checkpoint()?);
         let base_model = self
             .config
             .language_model()?

@@ -15,6 +15,7 @@ use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use super::history::HISTORY_FILE;
+use super::pending_lock::PendingLock;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files::{self, RunSteps};
@@ -81,7 +82,7 @@ pub fn train(
         stopped_early: selection::stopped_early(config, reporter.evaluations())?,
         config,
         run_dir,
-        lock: lock.for_checkpoint(),
+        lock,
         suites,
         reporter,
     };
@@ -117,6 +118,7 @@ pub fn train(
         if at.is_multiple_of(config.train.logging_steps) || retriever.is_done() {
             retriever.report(at, Some(step), &mut run.reporter, true)?;
         }
+        run.lock.write_if_read()?;
         run.evaluate_and_save_if_due(&mut retriever)?;
         if interrupt.is_set() && !retriever.is_done() {
             return Err(Error::Interrupted {
@@ -137,8 +139,7 @@ pub fn train(
 struct Run<'a> {
     config: &'a Config,
     run_dir: RunDir,
-    /// What every checkpoint keeps of `run.lock.json`.
-    lock: Vec<u8>,
+    lock: PendingLock,
     suites: Option<LoadedSuites>,
     reporter: Reporter,
     /// The evaluations without a better one, once they are too many.
@@ -201,7 +202,7 @@ impl Run<'_> {
         mut extra: BTreeMap<String, Vec<u8>>,
     ) -> Result<(), Error> {
         extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
-        extra.insert(LOCK_FILE.to_string(), self.lock.clone());
+        extra.insert(LOCK_FILE.to_string(), self.lock.for_checkpoint()?);
         self.reporter.sync()?;
         self.run_dir.save_checkpoint(retriever.state.step, |dir| {
             files::write(retriever, dir)?;
