@@ -5,6 +5,7 @@
 //! sizes it needs as numbers: a launch then has nothing to look up, and a text can be emitted for
 //! a device that is not there.
 
+pub(crate) mod fragments;
 pub(crate) mod launch;
 pub(crate) mod reduce;
 #[cfg(feature = "cuda-source")]

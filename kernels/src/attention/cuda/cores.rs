@@ -12,6 +12,8 @@ use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use super::tiles::Head;
+pub(super) use crate::cube::fragments::ALIGNMENT;
+use crate::cube::fragments::{FRAGMENT, zeros};
 
 /// Rows of the tile that a cube works on.
 pub(super) const ROWS: usize = 64;
@@ -25,14 +27,8 @@ const WARPS: usize = 8;
 /// Units that share a row of scores where each row is one of the cube's own.
 pub(super) const QUARTERS: usize = 4;
 
-/// Rows, columns and depth of a fragment.
-const FRAGMENT: usize = 16;
-
 /// Elements of a vector, 16 bytes.
 pub(super) const VECTOR: usize = 8;
-
-/// What the hardware wants of the address of a fragment, in bytes.
-pub(super) const ALIGNMENT: usize = 128;
 
 /// Sizes that a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,18 +98,6 @@ pub(super) fn load<T: Float, N: Size>(
         to[row * comptime!(tiles.pitch() / VECTOR) + column] = value;
         i += comptime!(UNITS as usize);
     }
-}
-
-#[cube]
-fn zeros() -> Matrix<f32> {
-    Matrix::<f32>::from_value(
-        MatrixIdent::Accumulator,
-        FRAGMENT,
-        FRAGMENT,
-        FRAGMENT,
-        MatrixLayout::Undefined,
-        0.0f32,
-    )
 }
 
 /// The warp's part of a result of [`add_weighted`], at zero.

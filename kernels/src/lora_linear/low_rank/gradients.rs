@@ -4,10 +4,9 @@ use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use super::tiles::{
-    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, UNITS,
-    VECTOR, chosen, fragment, no_sums, pitch, store,
+    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, Rows,
+    UNITS, VECTOR, chosen, fragment, no_sums, pitch, put, store,
 };
-use crate::dropout::cuda::{kept_of, row_key};
 
 /// Columns of a cube.
 pub(super) const COLUMNS: usize = 64;
@@ -140,9 +139,14 @@ fn block<T: Float, N: Size>(
     #[comptime] of_inputs: bool,
 ) {
     let lanes = comptime!(if of_inputs { form.parts } else { 1 });
-    let copies = comptime!(if of_inputs { form.copies() } else { 1 });
     let sharing = comptime!(UNITS / form.gradient_rows);
     let own = comptime!(COLUMN_VECTORS * form.gradient_rows / UNITS);
+    let tile_rows = comptime!(Rows {
+        sharing,
+        own,
+        pitch: TILE_PITCH,
+        copy: tile_of(form),
+    });
     let lane_vectors = comptime!(lanes * form.rank_vectors());
     let own_lows = comptime!((form.gradient_rows * lane_vectors).div_ceil(UNITS));
     let low_pitch = comptime!(pitch(lanes * form.ranks()));
@@ -161,29 +165,8 @@ fn block<T: Float, N: Size>(
         if is_read {
             sync_cube();
             let token = top - form.gradient_rows + row;
-            #[unroll]
-            for copy in 0..copies {
-                let reader = comptime!(form.reader_of(copy));
-                #[unroll]
-                for v in 0..own {
-                    let column = place + comptime!(v * sharing);
-                    let mut value = ahead[v];
-                    if comptime!(of_inputs && form.is_masked(reader)) {
-                        let part = parts.index(reader);
-                        let key = row_key(token, part.state_low, part.state_high);
-                        let element = (first + column) * VECTOR;
-                        value = kept_of::<T, N>(
-                            value,
-                            key.low,
-                            key.high,
-                            element,
-                            part.threshold,
-                            VECTOR,
-                        );
-                    }
-                    tile[comptime!(copy * tile_of(form)) + row * TILE_PITCH + column] = value;
-                }
-            }
+            let is_plain = comptime!(!of_inputs);
+            put::<T, N>(&ahead, parts, tile, token, first, tile_rows, form, is_plain);
             #[unroll]
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::tiles::{
     ALIGNMENT, FRAGMENT, FRAGMENT_VECTORS, Form, Part, UNITS, VECTOR, fragment, no_sums, pitch,
+    seen,
 };
-use crate::dropout::cuda::{kept_of, row_key};
 
 /// Rows of a cube, of which four units each have one.
 pub(super) const ROWS: usize = 64;
@@ -196,16 +196,8 @@ fn block<T: Float, O: Float, N: Size, M: Size, W: Size>(
                         }
                     }
                     if comptime!(of == Of::Inputs && form.is_masked(lane)) {
-                        let key = row_key(token, part.state_low, part.state_high);
                         let element = (first + column) * VECTOR;
-                        value = kept_of::<f32, N>(
-                            value,
-                            key.low,
-                            key.high,
-                            element,
-                            part.threshold,
-                            VECTOR,
-                        );
+                        value = seen::<f32, N>(value, part, token, element);
                     }
                     values[v] += value;
                 }

@@ -4,20 +4,18 @@
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
+use crate::cube::fragments::zeros;
+pub(super) use crate::cube::fragments::{ALIGNMENT, FRAGMENT};
+use crate::dropout::cuda::{kept_of, row_key};
+
 /// Units of a cube: eight warps.
 pub(super) const UNITS: usize = 256;
-
-/// Rows, columns and depth of a fragment.
-pub(super) const FRAGMENT: usize = 16;
 
 /// Elements of a vector, 16 bytes.
 pub(super) const VECTOR: usize = 8;
 
 /// Vectors of a fragment's row.
 pub(super) const FRAGMENT_VECTORS: usize = FRAGMENT / VECTOR;
-
-/// What the hardware wants of the address of a fragment, in bytes.
-pub(super) const ALIGNMENT: usize = 128;
 
 /// Numbers from one row of a fragment that lies in shared memory to the next.
 pub(super) const FRAGMENT_PITCH: usize = FRAGMENT + 4;
@@ -111,20 +109,7 @@ pub(super) const fn pitch(columns: usize) -> usize {
     columns / VECTOR + 1
 }
 
-/// A fragment of sums, at zero.
-#[cube]
-pub(super) fn zeros() -> Matrix<f32> {
-    Matrix::<f32>::from_value(
-        MatrixIdent::Accumulator,
-        FRAGMENT,
-        FRAGMENT,
-        FRAGMENT,
-        MatrixLayout::Undefined,
-        0.0f32,
-    )
-}
-
-/// `count` of them.
+/// `count` fragments of sums, at zero.
 #[cube]
 pub(super) fn no_sums(#[comptime] count: usize) -> Sequence<Matrix<f32>> {
     let mut sums = Sequence::<Matrix<f32>>::new();
@@ -202,5 +187,59 @@ pub(super) fn chosen(parts: &Sequence<Part>, at: u32, #[comptime] count: usize) 
         state_high: comptime!(0u32).runtime(),
         threshold: comptime!(0u32).runtime(),
         scale,
+    }
+}
+
+/// What an adapter sees of a vector that begins with column `first` of a row.
+#[cube]
+pub(super) fn seen<T: Float, N: Size>(
+    value: Vector<T, N>,
+    part: &Part,
+    row: usize,
+    first: usize,
+) -> Vector<T, N> {
+    let key = row_key(row, part.state_low, part.state_high);
+    kept_of::<T, N>(value, key.low, key.high, first, part.threshold, VECTOR)
+}
+
+/// How the rows of a tile are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Rows {
+    /// Units that share a row.
+    pub(super) sharing: usize,
+    /// Vectors of a unit, so far apart as units share a row.
+    pub(super) own: usize,
+    /// Vectors from row to row.
+    pub(super) pitch: usize,
+    /// Vectors of a copy of the tile.
+    pub(super) copy: usize,
+}
+
+/// Puts what a unit has read of row `row` of a matrix into a tile that begins with vector `first`, once as each
+/// adapter with dropout sees it and once for the others; or, where `is_plain`, as it is.
+#[cube]
+pub(super) fn put<T: Float, N: Size>(
+    read: &Array<Vector<T, N>>,
+    parts: &Sequence<Part>,
+    tile: &mut Shared<[Vector<T, N>]>,
+    row: usize,
+    first: usize,
+    #[comptime] rows: Rows,
+    #[comptime] form: Form,
+    #[comptime] is_plain: bool,
+) {
+    let of_tile = UNIT_POS as usize / rows.sharing;
+    #[unroll]
+    for copy in 0..comptime!(if is_plain { 1 } else { form.copies() }) {
+        let reader = comptime!(form.reader_of(copy));
+        #[unroll]
+        for v in 0..comptime!(rows.own) {
+            let column = UNIT_POS as usize % rows.sharing + comptime!(v * rows.sharing);
+            let mut value = read[v];
+            if comptime!(!is_plain && form.is_masked(reader)) {
+                value = seen::<T, N>(value, parts.index(reader), row, (first + column) * VECTOR);
+            }
+            tile[comptime!(copy * rows.copy) + of_tile * rows.pitch + column] = value;
+        }
     }
 }

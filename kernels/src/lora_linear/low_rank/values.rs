@@ -5,10 +5,9 @@ use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use super::tiles::{
-    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, UNITS,
-    VECTOR, chosen, fragment, no_sums, pitch, store,
+    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, Rows,
+    UNITS, VECTOR, chosen, fragment, no_sums, pitch, put, store,
 };
-use crate::dropout::cuda::{kept_of, row_key};
 
 /// Units that share a row.
 const fn sharing(form: Form) -> usize {
@@ -182,6 +181,12 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
     let splits = comptime!(splits(form));
     let own = comptime!(form.columns / VECTOR / sharing);
     let own_factors = comptime!(side.own(form));
+    let tile_rows = comptime!(Rows {
+        sharing,
+        own,
+        pitch: tile_pitch,
+        copy: copy_size,
+    });
     let unit = UNIT_POS as usize;
     let row = unit / sharing;
     let place = unit % sharing;
@@ -208,30 +213,17 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         if is_read {
             // Nobody multiplies the tile before it any more.
             sync_cube();
-            let begun = first - columns;
-            #[unroll]
-            for copy in 0..copies {
-                let reader = comptime!(form.reader_of(copy));
-                #[unroll]
-                for v in 0..own {
-                    let column = place + comptime!(v * sharing);
-                    let mut value = ahead[v];
-                    if comptime!(side == Side::Inputs && form.is_masked(reader)) {
-                        let part = parts.index(reader);
-                        let key = row_key(token, part.state_low, part.state_high);
-                        let element = (begun + column) * VECTOR;
-                        value = kept_of::<T, N>(
-                            value,
-                            key.low,
-                            key.high,
-                            element,
-                            part.threshold,
-                            VECTOR,
-                        );
-                    }
-                    tile[comptime!(copy * copy_size) + row * tile_pitch + column] = value;
-                }
-            }
+            let is_plain = comptime!(side == Side::Outputs);
+            put::<T, N>(
+                &ahead,
+                parts,
+                &mut tile,
+                token,
+                first - columns,
+                tile_rows,
+                form,
+                is_plain,
+            );
             #[unroll]
             for lane in 0..lanes {
                 #[unroll]
