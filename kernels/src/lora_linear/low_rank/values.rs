@@ -178,7 +178,6 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
     let copy_size = comptime!(form.rows * pitch(form.columns));
     let factor_pitch = comptime!(side.pitch(form));
     let sharing = comptime!(sharing(form));
-    let splits = comptime!(splits(form));
     let own = comptime!(form.columns / VECTOR / sharing);
     let own_factors = comptime!(side.own(form));
     let tile_rows = comptime!(Rows {
@@ -197,8 +196,6 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(copies * copy_size), ALIGNMENT);
     let mut factor_tile =
         Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(side.factors(form)), ALIGNMENT);
-    let mut scratch =
-        Shared::<[f32]>::new_aligned_slice(comptime!(8 * FRAGMENT_NUMBERS), ALIGNMENT);
 
     let width = parts.index(0).width as usize;
     let from = token * x_pitch as usize + parts.index(0).first as usize;
@@ -286,8 +283,26 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         first += columns;
     }
 
+    write::<T, N>(&sums, parts, first_lane, rows, lows, form, side);
+}
+
+/// Writes the warps' sums as low-rank values, each adapter's times its scale.
+#[cube]
+fn write<T: Float, N: Size>(
+    sums: &Sequence<Matrix<f32>>,
+    parts: &Sequence<Part>,
+    first_lane: usize,
+    rows: usize,
+    lows: &mut [Vector<T, N>],
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) {
+    let splits = comptime!(splits(form));
+    let unit = UNIT_POS as usize;
+    let mut scratch =
+        Shared::<[f32]>::new_aligned_slice(comptime!(8 * FRAGMENT_NUMBERS), ALIGNMENT);
     #[unroll]
-    for i in 0..comptime!(lanes * form.fragments) {
+    for i in 0..comptime!(side.lanes(form) * form.fragments) {
         let scale = parts.index(comptime!(i / form.fragments)).scale;
         sync_cube();
         let warp = unit / 32;
