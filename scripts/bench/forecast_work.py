@@ -36,8 +36,13 @@ def maps_of(shape: Shape) -> list:
     return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
 
 
-# A block of 256 threads has so many rows or columns, in steps of at least 4,096 tokens: kernels/src/lora_linear/low_rank.
-LOW_ROWS, SHARE_ROWS, SHARE_COLUMNS, GRADIENT_COLUMNS = 64, 64, 128, 64
+# A block of 256 threads has so many rows or columns: kernels/src/lora_linear/low_rank.
+SHARE_ROWS, SHARE_COLUMNS, GRADIENT_COLUMNS = 64, 128, 64
+
+
+def low_rows(shape: Shape) -> int:
+    """The same of low-rank values."""
+    return 64 if shape.tokens >= 4096 else 16
 
 
 def stacks_of(shape: Shape) -> list:
@@ -46,13 +51,13 @@ def stacks_of(shape: Shape) -> list:
     return [(shape.hidden, [queries, keys, keys]), (queries, [shape.hidden]), (shape.hidden, [shape.intermediate] * 2), (shape.intermediate, [shape.hidden])]
 
 
-def input_low_rows(threads: int) -> float:
+def input_low_rows(threads: int, shape: Shape) -> float:
     """Rows of the four stacks of a block, one after the other: a stack's adapters are one launch."""
-    return threads / 256 * LOW_ROWS
+    return threads / 256 * low_rows(shape)
 
 
 def input_low_bytes(threads: int, shape: Shape) -> float:
-    return input_low_rows(threads) * 2 * sum(inputs for inputs, _ in stacks_of(shape)) / 4
+    return input_low_rows(threads, shape) * 2 * sum(inputs for inputs, _ in stacks_of(shape)) / 4
 
 
 def seen_elements(shape: Shape) -> float:
@@ -63,7 +68,7 @@ def seen_elements(shape: Shape) -> float:
 def output_low_bytes(threads: int, shape: Shape) -> float:
     """Each map's columns by blocks of their own: of queries, keys and values, and of gate and up."""
     outputs = [width for _, outputs in stacks_of(shape) if len(outputs) > 1 for width in outputs]
-    return threads / 256 * LOW_ROWS * 2 * sum(outputs) / len(outputs)
+    return threads / 256 * low_rows(shape) * 2 * sum(outputs) / len(outputs)
 
 
 def wide_share_bytes(threads: int, shape: Shape) -> float:
@@ -136,10 +141,10 @@ KERNELS = {
     "normalize_dx_alone": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
     "gate_gradient_alone": Kernel(ELEMENTWISE, a_thread(5 * 16)),
     "drop_elements": Kernel(LORA, dropped_bytes, "dropout"),
-    "input_lows": Kernel(LORA, input_low_bytes, "adapters", lambda threads, shape: input_low_rows(threads) * seen_elements(shape) / 4),
+    "input_lows": Kernel(LORA, input_low_bytes, "adapters", lambda threads, shape: input_low_rows(threads, shape) * seen_elements(shape) / 4),
     "output_lows_x_bf16": Kernel(LORA, output_low_bytes, "adapters"),
     # The stream's gradient, which is written in bf16, too.
-    "output_lows_x_f32": Kernel(LORA, lambda threads, shape: threads / 256 * LOW_ROWS * shape.hidden * (4 + 2), "adapters"),
+    "output_lows_x_f32": Kernel(LORA, lambda threads, shape: threads / 256 * low_rows(shape) * shape.hidden * (4 + 2), "adapters"),
     "output_shares_t_bf16_o_bf16": Kernel(LORA, wide_share_bytes, "adapters"),
     # The residual is read, and the sum written, f32.
     "output_shares_t_bf16_o_f32": Kernel(LORA, lambda threads, shape: share_elements(threads) * 8, "adapters"),
