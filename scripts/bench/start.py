@@ -328,7 +328,7 @@ def written_page(arguments, shape: dict, sides: dict, floor: float, total: int, 
         f"({shape['num_hidden_layers']} blocks, {total / 1e9:.1f} GB of bf16 in safetensors, in the page cache), on a driver that has no GPU; "
         f"medians of {len(sides['now'])} starts, with kernels that an earlier start has left. One thread alone reads the files in {floor:.2f} s.",
         "", *table(sides), "",
-        f"All starts copied the same bytes, {next(iter(sides['now']))['sum']} as 64-bit words that exclude one another. "
+        f"All starts copied the same bytes to the device; the exclusive or of their 64-bit words is {sides['now'][0]['sum']}. "
         "What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
         "NVRTC, which compiles kernels at the first start of all, and the GPU's own time are not in it.", "",
         f"A forecast for a GPU: {'; '.join(copies)}, while the host reads the next bytes.{others} "
