@@ -329,7 +329,8 @@ def written_page(arguments, shape: dict, sides: dict, floor: float, total: int, 
         f"medians of {len(sides['now'])} starts, with kernels that an earlier start has left. One thread alone reads the files in {floor:.2f} s.",
         "", *table(sides), "",
         f"All starts copied the same bytes to the device; the exclusive or of their 64-bit words is {sides['now'][0]['sum']}. "
-        "What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
+        "`run.lock.json` needs the SHA-256 of all files; where it is written before the first step, the time for them is part of the "
+        "copies' line. What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
         "NVRTC, which compiles kernels at the first start of all, and the GPU's own time are not in it.", "",
         f"A forecast for a GPU: {'; '.join(copies)}, while the host reads the next bytes.{others} "
         f"With the host's {now['whole']:.1f} s the first step would be there after at most "
