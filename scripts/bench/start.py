@@ -252,10 +252,10 @@ def started(program: Path, folder: Path, config: Path, environment: dict, cache:
 def table(sides: dict) -> list:
     rows = [
         ("**start to first step**", lambda r: r["whole"], True),
-        ("until the first copy to the device: config, tokenizer, rows, first factors", lambda r: r["prepared"], False),
-        ("weights: read, converted, copied", lambda r: r["weights"], False),
-        ("until the first launch behind them", lambda r: r["between"], False),
-        ("first step: launches", lambda r: r["step"], False),
+        ("until the first copy to the device: config, tokenizer, rows, first factors, and what is copied first is read", lambda r: r["prepared"], False),
+        ("until the last copy: weights are read, converted, copied", lambda r: r["weights"], False),
+        ("until the first launch", lambda r: r["between"], False),
+        ("until the first step is made: launches", lambda r: r["step"], False),
         ("beside these: the driver reads what is copied", lambda r: r["copied"], False),
         ("beside these: `run.lock.json` is written at", lambda r: r["named"], False),
         ("CPU seconds of all threads until the first step", lambda r: r["cpu"], False),
@@ -328,7 +328,9 @@ def written_page(arguments, shape: dict, sides: dict, floor: float, total: int, 
         f"({shape['num_hidden_layers']} blocks, {total / 1e9:.1f} GB of bf16 in safetensors, in the page cache), on a driver that has no GPU; "
         f"medians of {len(sides['now'])} starts, with kernels that an earlier start has left. One thread alone reads the files in {floor:.2f} s.",
         "", *table(sides), "",
-        "What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
+        f"All starts copied the same bytes to the device; the exclusive or of their 64-bit words is {sides['now'][0]['sum']}. "
+        "`run.lock.json` needs the SHA-256 of all files; where it is written before the first step, the time for them is part of the "
+        "copies' line. What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
         "NVRTC, which compiles kernels at the first start of all, and the GPU's own time are not in it.", "",
         f"A forecast for a GPU: {'; '.join(copies)}, while the host reads the next bytes.{others} "
         f"With the host's {now['whole']:.1f} s the first step would be there after at most "
