@@ -24,7 +24,7 @@ use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
 use super::multipliers::QueryGrowth;
-use super::rotary::Rotary;
+use super::rotary::{Rotary, TokenFrequencies};
 use crate::lora::DropoutKey;
 
 /// The whole network without autodiff; adapters sit in its projections.
@@ -196,33 +196,9 @@ fn rope_table(
         TokenFrequencies::of(rotary, is_long),
         rotary.attention_factor(),
     );
-    let half = frequencies.short.len();
+    let half = frequencies.half();
     let of_token = |token| frequencies.get(token);
     RopeTable::by_token(position_ids, half, of_token, factor, device)
-}
-
-/// The rotary frequencies of tokens, which are others in texts longer than the context of pre-training.
-struct TokenFrequencies<'a> {
-    short: Vec<f64>,
-    long: Option<Vec<f64>>,
-    is_long: &'a [bool],
-}
-
-impl<'a> TokenFrequencies<'a> {
-    fn of(rotary: &Rotary, is_long: &'a [bool]) -> Self {
-        Self {
-            short: rotary.inverse_frequencies(),
-            long: rotary.long_frequencies().map(|(_, long)| long),
-            is_long,
-        }
-    }
-
-    fn get(&self, token: usize) -> &[f64] {
-        match (&self.long, self.is_long.get(token)) {
-            (Some(long), Some(true)) => long,
-            _ => &self.short,
-        }
-    }
 }
 
 impl QueryGrowth {

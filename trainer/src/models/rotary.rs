@@ -330,3 +330,33 @@ pub(super) fn turned_numbers(
     }
     Ok(dim)
 }
+
+/// The rotary frequencies of tokens, which are others in texts longer than the context of pre-training.
+pub(super) struct TokenFrequencies<'a> {
+    short: Vec<f64>,
+    long: Option<Vec<f64>>,
+    is_long: &'a [bool],
+}
+
+impl<'a> TokenFrequencies<'a> {
+    pub(super) fn of(rotary: &Rotary, is_long: &'a [bool]) -> Self {
+        Self {
+            short: rotary.inverse_frequencies(),
+            long: rotary.long_frequencies().map(|(_, long)| long),
+            is_long,
+        }
+    }
+
+    /// How many a token has.
+    pub(super) fn half(&self) -> usize {
+        self.short.len()
+    }
+
+    /// Those of one of the tokens.
+    pub(super) fn get(&self, token: usize) -> &[f64] {
+        match (&self.long, self.is_long.get(token)) {
+            (Some(long), Some(true)) => long,
+            _ => &self.short,
+        }
+    }
+}

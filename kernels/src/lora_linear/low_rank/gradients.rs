@@ -206,6 +206,23 @@ fn block<T: Float, N: Size>(
         top += form.gradient_rows;
     }
 
+    write(&sums, parts, first, scratch, gradients, form, of_inputs);
+}
+
+/// Writes the warps' sums as rows of A or of B.
+#[cube]
+fn write(
+    sums: &Sequence<Matrix<f32>>,
+    parts: &Sequence<Part>,
+    first: usize,
+    scratch: &mut Shared<[f32]>,
+    gradients: &mut [f32],
+    #[comptime] form: Form,
+    #[comptime] of_inputs: bool,
+) {
+    let lanes = comptime!(if of_inputs { form.parts } else { 1 });
+    let unit = UNIT_POS as usize;
+    let width = parts.index(0).width as usize;
     let warp = unit / 32;
     #[unroll]
     for lane in 0..lanes {

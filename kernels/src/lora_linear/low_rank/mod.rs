@@ -7,6 +7,8 @@
 mod gradients;
 mod shares;
 mod stack;
+#[cfg(feature = "cuda-source")]
+mod texts;
 mod tiles;
 mod values;
 
@@ -21,6 +23,8 @@ use crate::cube::launch::{argument, contiguous, element, has_cores_for, output};
 use crate::dropout::Dropout;
 use shares::Of;
 pub(super) use stack::{forward, given_backward};
+#[cfg(feature = "cuda-source")]
+pub(crate) use texts::sources;
 use tiles::{FRAGMENT, Form, PartLaunch, UNITS, VECTOR};
 use values::Side;
 
@@ -376,153 +380,4 @@ fn shared_bytes(form: Form) -> usize {
 fn dims(x: &CubeTensor) -> [usize; 2] {
     let shape = x.meta.shape();
     [shape[0], shape[1]]
-}
-
-/// Kernels of rank 16 and 64, of three adapters that drop and of two that do not; and for few rows.
-#[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
-    use cubecl::ir::{ElemType, FloatKind};
-
-    let (narrow, wide) = (
-        ElemType::Float(FloatKind::BF16),
-        ElemType::Float(FloatKind::F32),
-    );
-    let dim = CubeDim::new_1d(UNITS as u32);
-    let part = || PartLaunch::new(1, 1, 1, 1, 1, 1, 1, 1.0);
-    let forms = [
-        ("dropout", 3, 1, 0b111, (64, 256, 128)),
-        ("wide dropout", 3, 4, 0b111, (64, 64, 64)),
-        ("plain", 2, 1, 0, (64, 256, 128)),
-        ("few rows", 2, 1, 0b11, (16, 512, 128)),
-    ];
-    for (name, parts, fragments, masks, (rows, columns, gradient_rows)) in forms {
-        let form = Form {
-            parts,
-            fragments,
-            masks,
-            rows,
-            columns,
-            gradient_rows,
-        };
-        let all = || {
-            (0..parts)
-                .map(|_| part())
-                .collect::<SequenceArg<tiles::Part>>()
-        };
-        let [x, factors, none, lows] = [0; 4].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = values::input_lows::create_dummy_kernel(
-            device,
-            target,
-            count,
-            dim,
-            VECTOR,
-            x,
-            factors,
-            none,
-            lows,
-            all(),
-            1,
-            1,
-            form,
-            narrow,
-        );
-        texts.add(name, dim, kernel);
-        for given in [narrow, wide] {
-            let piece = 16 / given.size();
-            let [dy, factors, copy, d_lows] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
-            let kernel = values::output_lows::create_dummy_kernel(
-                device,
-                target,
-                count,
-                dim,
-                piece,
-                VECTOR,
-                dy,
-                factors,
-                copy,
-                d_lows,
-                all(),
-                1,
-                1,
-                form,
-                VECTOR / piece,
-                given,
-                narrow,
-            );
-            texts.add(name, dim, kernel);
-        }
-        for (of, element) in [(Of::Outputs, narrow), (Of::OutputsAdded, wide)] {
-            let piece = 16 / element.size();
-            let [lows, factors, residual, y] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
-            let kernel = shares::output_shares::create_dummy_kernel(
-                device,
-                target,
-                count,
-                dim,
-                VECTOR,
-                piece,
-                4,
-                lows,
-                factors,
-                residual,
-                y,
-                all(),
-                1,
-                1,
-                form,
-                0x02_01_00,
-                of,
-                VECTOR / piece,
-                narrow,
-                element,
-            );
-            texts.add(name, dim, kernel);
-        }
-        let [lows, factors, y] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = shares::input_shares::create_dummy_kernel(
-            device,
-            target,
-            count,
-            dim,
-            VECTOR,
-            4,
-            lows,
-            factors,
-            y,
-            all(),
-            1,
-            1,
-            form,
-            0x02_01_00,
-            narrow,
-        );
-        texts.add(name, dim, kernel);
-        let [x, d_lows, dy, lows, gradients] = [0; 5].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let kernel = gradients::factor_gradients::create_dummy_kernel(
-            device,
-            target,
-            count,
-            dim,
-            VECTOR,
-            x,
-            d_lows,
-            dy,
-            lows,
-            gradients,
-            all(),
-            all(),
-            1,
-            1,
-            1,
-            1,
-            form,
-            narrow,
-        );
-        texts.add(name, dim, kernel);
-    }
 }

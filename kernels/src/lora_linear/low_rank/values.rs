@@ -176,7 +176,6 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
     let columns = comptime!(form.columns / VECTOR);
     let tile_pitch = comptime!(pitch(form.columns));
     let copy_size = comptime!(form.rows * pitch(form.columns));
-    let factor_pitch = comptime!(side.pitch(form));
     let sharing = comptime!(sharing(form));
     let own = comptime!(form.columns / VECTOR / sharing);
     let own_factors = comptime!(side.own(form));
@@ -186,9 +185,8 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
         pitch: tile_pitch,
         copy: copy_size,
     });
-    let unit = UNIT_POS as usize;
-    let row = unit / sharing;
-    let place = unit % sharing;
+    let row = UNIT_POS as usize / sharing;
+    let place = UNIT_POS as usize % sharing;
     let token = CUBE_POS_X as usize * form.rows + row;
     let rows = rows as usize;
 
@@ -221,22 +219,7 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
                 form,
                 is_plain,
             );
-            #[unroll]
-            for lane in 0..lanes {
-                #[unroll]
-                for v in 0..own_factors {
-                    let i = unit + comptime!(v * UNITS);
-                    if i < comptime!(form.ranks() * form.columns / VECTOR) {
-                        let row_vectors = comptime!(match side {
-                            Side::Inputs => form.columns / VECTOR,
-                            Side::Outputs => form.rank_vectors(),
-                        });
-                        let row = i / row_vectors + comptime!(lane * form.ranks());
-                        factor_tile[row * factor_pitch + i % row_vectors] =
-                            factors_ahead[comptime!(lane * own_factors + v)];
-                    }
-                }
-            }
+            put_factors::<T, N>(&factors_ahead, &mut factor_tile, form, side);
             sync_cube();
         }
         if first < width {
@@ -261,20 +244,7 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
                 }
                 ahead[v] = value;
             }
-            #[unroll]
-            for lane in 0..lanes {
-                #[unroll]
-                for v in 0..own_factors {
-                    factors_ahead[comptime!(lane * own_factors + v)] = factor_vector::<T, N>(
-                        factors,
-                        parts.index(lane),
-                        first,
-                        unit + comptime!(v * UNITS),
-                        form,
-                        side,
-                    );
-                }
-            }
+            read_factors::<T, N>(factors, parts, first, &mut factors_ahead, form, side);
         }
         if is_read {
             add_tile::<T, N>(&tile, &factor_tile, &sums, form, side);
@@ -284,6 +254,60 @@ fn walk<X: Float, T: Float, M: Size, N: Size>(
     }
 
     write::<T, N>(&sums, parts, first_lane, rows, lows, form, side);
+}
+
+/// What a unit puts into the tile of factors of the columns that begin with vector `first`.
+#[cube]
+fn read_factors<T: Float, N: Size>(
+    factors: &[Vector<T, N>],
+    parts: &Sequence<Part>,
+    first: usize,
+    ahead: &mut Array<Vector<T, N>>,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) {
+    let own = comptime!(side.own(form));
+    #[unroll]
+    for lane in 0..comptime!(side.lanes(form)) {
+        #[unroll]
+        for v in 0..own {
+            ahead[comptime!(lane * own + v)] = factor_vector::<T, N>(
+                factors,
+                parts.index(lane),
+                first,
+                UNIT_POS as usize + comptime!(v * UNITS),
+                form,
+                side,
+            );
+        }
+    }
+}
+
+/// Puts it there.
+#[cube]
+fn put_factors<T: Float, N: Size>(
+    ahead: &Array<Vector<T, N>>,
+    tile: &mut Shared<[Vector<T, N>]>,
+    #[comptime] form: Form,
+    #[comptime] side: Side,
+) {
+    let own = comptime!(side.own(form));
+    let row_vectors = comptime!(match side {
+        Side::Inputs => form.columns / VECTOR,
+        Side::Outputs => form.rank_vectors(),
+    });
+    #[unroll]
+    for lane in 0..comptime!(side.lanes(form)) {
+        #[unroll]
+        for v in 0..own {
+            let i = UNIT_POS as usize + comptime!(v * UNITS);
+            if i < comptime!(form.ranks() * form.columns / VECTOR) {
+                let row = i / row_vectors + comptime!(lane * form.ranks());
+                let to = row * comptime!(side.pitch(form)) + i % row_vectors;
+                tile[to] = ahead[comptime!(lane * own + v)];
+            }
+        }
+    }
 }
 
 /// Writes the warps' sums as low-rank values, each adapter's times its scale.
