@@ -1,7 +1,7 @@
 //! The README.md of an export: what it is, what it was learned from, what it scores, and how it is asked.
 
 use std::fmt::Write;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use serde_json::Value;
@@ -85,7 +85,11 @@ pub(super) fn model_card(
             .map(|file| file.sha256.get(..12).unwrap_or_default());
         let sums: Vec<&str> = sums.take(4).collect();
         let (setting, path) = (&input.setting, input.path.display());
-        let rows = n_rows(&input.path).filter(|_| is_data(setting));
+        let rows = if is_data(setting) {
+            n_rows(&input.path)?
+        } else {
+            None
+        };
         let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
         line(
             &mut text,
@@ -133,11 +137,21 @@ fn kind(config: &Config, adapter: &PeftConfig) -> String {
 }
 
 /// The rows of a file of plain text, where it is still here.
-fn n_rows(path: &Path) -> Option<usize> {
-    let is_plain = path.extension().is_some_and(|end| end == "jsonl");
-    let file = is_plain.then(|| regular_file::open(path).ok())??;
-    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-    Some(lines.filter(|line| !line.trim_ascii().is_empty()).count())
+fn n_rows(path: &Path) -> Result<Option<usize>, Error> {
+    if path.extension().is_none_or(|end| end != "jsonl") {
+        return Ok(None);
+    }
+    let file = match regular_file::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path, "count the rows of")(error)),
+    };
+    let mut n = 0;
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(Error::io(path, "count the rows of"))?;
+        n += usize::from(!line.trim_ascii().is_empty());
+    }
+    Ok(Some(n))
 }
 
 fn is_data(setting: &str) -> bool {
