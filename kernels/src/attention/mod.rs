@@ -264,6 +264,6 @@ fn described(
         documents: documents.clone(),
         causality: *causality,
         out: TensorSpec::new([n, h, c].into(), qkv.dtype),
-        log_sums: TensorSpec::new([n, h].into(), DType::F32),
+        log_sums: TensorSpec::new([n, h].into(), burn::tensor::DType::F32),
     }
 }

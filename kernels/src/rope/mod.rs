@@ -62,6 +62,9 @@ impl RopeTable {
         // Numbers in a row lie without holes on a GPU, where others may take their place.
         let table = |values: Vec<f32>| {
             let n = values.len();
+            if n == 0 {
+                return Tensor::from_data(TensorData::new(values, shape), device);
+            }
             let data = TensorData::new(values, [n]);
             Tensor::<1>::from_data(data, device).reshape(shape)
         };

@@ -7,9 +7,11 @@ use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
+#[cfg(feature = "cuda")]
+use tooltune_kernels::lora_linear::SharedGradient;
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, InputTransform, LinearExtras, SharedGradient, StackedAdapter,
-    StackedLinear, lora_linear,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
+    lora_linear,
 };
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
