@@ -27,7 +27,7 @@ use crate::route::{is_cpu, is_served, is_served_by_cpu};
 ///
 /// # Source
 ///
-/// As [`attention`], for the last token of each row.
+/// As [`attention`](super::attention), for the last token of each row.
 pub fn decode(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,
@@ -88,7 +88,7 @@ fn attend_to_cache(
 ///
 /// # Source
 ///
-/// As [`attention`], for the last token of each row.
+/// As [`attention`](super::attention), for the last token of each row.
 pub fn decode_step(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,

@@ -155,10 +155,14 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
             &["}", "]", "\"", "null", "true"]
         };
         let may_stop = mask.is_allowed(stop_id());
-        let closer = closers.iter().find_map(|closer| {
-            let is_it = |id: &&u32| vocabulary.bytes(**id) == closer.as_bytes();
+        let find = |text: &&str| {
+            let is_it = |id: &&u32| vocabulary.bytes(**id) == text.as_bytes();
             allowed.iter().find(is_it).copied()
-        });
+        };
+        // What ends like an address ends behind signs that are drawn once in a thousand tokens.
+        let is_signed = n_tokens >= n_free && choices.below(4) == 0;
+        let sign = is_signed.then(|| find(&["@", "."][choices.below(2)]));
+        let closer = closers.iter().find_map(find).or(sign.flatten());
         let id = match closer {
             _ if n_tokens >= n_free && may_stop => stop_id(),
             Some(id) if n_tokens >= n_free => id,
