@@ -362,7 +362,9 @@ impl Adapters {
         // The CPU packs the factors that it multiplies with.
         let dtype = decoder.compute_dtype().dtype();
         let rounds = !is_cpu(&decoder.device()) && dtype != self.flat.dtype();
-        let rounded = rounds.then(|| self.flat.clone().cast(dtype));
+        // Whole weights lie behind the factors, and nobody reads them here.
+        let factors = n_values(&self.slots);
+        let rounded = rounds.then(|| self.flat.clone().narrow(0, 0, factors).cast(dtype));
         for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
             let (layer, stack) = slots[0].place();
             let linear = &mut decoder.blocks[layer].stacks[stack];

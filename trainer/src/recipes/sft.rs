@@ -45,8 +45,9 @@ use crate::settings;
 struct Run<'a> {
     config: &'a Config,
     preparation: &'a Preparation,
-    run_dir: RunDir,
+    /// Goes before the folder whose lock it needs: it may still write there.
     lock: PendingLock,
+    run_dir: RunDir,
     decoder: Decoder,
     adapters: Adapters,
     optimizer: Optimizer,

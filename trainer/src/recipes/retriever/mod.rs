@@ -138,8 +138,9 @@ pub fn train(
 /// What surrounds the steps.
 struct Run<'a> {
     config: &'a Config,
-    run_dir: RunDir,
+    /// Goes before the folder whose lock it needs: it may still write there.
     lock: PendingLock,
+    run_dir: RunDir,
     suites: Option<LoadedSuites>,
     reporter: Reporter,
     /// The evaluations without a better one, once they are too many.
