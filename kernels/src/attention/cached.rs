@@ -39,18 +39,29 @@ pub fn decode(
     let queries = queries.into();
     let [b, heads, c] = qkv.dims();
     let n_kv_heads = check_heads(heads, queries.heads);
-    let capacity = keys.dims()[2];
-    assert!(
-        keys.dims() == [b, n_kv_heads, capacity, c] && values.dims() == keys.dims(),
-        "decode: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
-        keys.dims(),
-        values.dims()
-    );
+    let capacity = check_caches("decode", [b, heads, c], n_kv_heads, [keys, values]);
     columns.held().check(b, capacity);
     if !has_cache_kernel(&qkv, queries, [keys, values]) {
         return reference::decode(qkv, queries, keys, values, columns);
     }
     attend_to_cache(qkv, queries, [keys, values], &columns.held(), false)
+}
+
+/// Columns of caches that fit `[b, heads, c]` of new tokens and `g` key/value heads.
+fn check_caches(
+    caller: &str,
+    [b, heads, c]: [usize; 3],
+    g: usize,
+    [keys, values]: [&Tensor<4>; 2],
+) -> usize {
+    let capacity = keys.dims()[2];
+    assert!(
+        keys.dims() == [b, g, capacity, c] && values.dims() == keys.dims(),
+        "{caller}: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
+        keys.dims(),
+        values.dims()
+    );
+    capacity
 }
 
 fn attend_to_cache(
@@ -102,13 +113,7 @@ pub fn decode_step(
     let is_gpu = has_decode_kernels(&qkv) && has_cache_kernel(&qkv, queries, [keys, values]);
     if is_gpu {
         crate::operation!("attention decode");
-        let capacity = keys.dims()[2];
-        assert!(
-            keys.dims() == [b, g, capacity, c] && values.dims() == keys.dims(),
-            "decode_step: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
-            keys.dims(),
-            values.dims()
-        );
+        let capacity = check_caches("decode_step", [b, heads, c], g, [keys, values]);
         columns.check(b, capacity);
         cache.iter_mut().for_each(without_holes);
         let [keys, values] = &*cache;

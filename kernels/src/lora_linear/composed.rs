@@ -189,7 +189,7 @@ impl<'a, B: KeepElements> Maps<'a, B> {
     }
 }
 
-fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     if x.dtype() == dtype {
         x
     } else {

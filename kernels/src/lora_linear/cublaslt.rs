@@ -10,8 +10,9 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
+use super::composed::cast;
 use super::cpu::Wants;
-use super::cuda::{cast, scale};
+use super::cuda::{parts, scale};
 use crate::cube::launch::output;
 use crate::cublaslt::{self, Matrix, Product};
 use crate::dropout::Dropout;
@@ -26,7 +27,7 @@ struct Factors {
 impl Factors {
     fn new(factors: &CubeTensor, plan: &AdapterPlan, dtype: DType) -> Self {
         Self {
-            tensor: cast(factors.clone(), dtype),
+            tensor: cast::<CubeBackend>(factors.clone(), dtype),
             inputs: plan.layout.in_features,
         }
     }
@@ -52,20 +53,6 @@ fn seen(x: &Matrix, dropout: Option<Dropout>) -> Matrix {
     )
 }
 
-/// The parts of a plan with their dropout.
-fn parts<'a>(
-    plan: &'a AdapterPlan,
-    spec: &Spec,
-) -> impl Iterator<Item = (&'a PartLayout, Option<Dropout>)> {
-    let dropout = spec.part_dropout();
-    let dropout = move |i: usize| dropout.get(i).copied().flatten();
-    plan.layout
-        .parts
-        .iter()
-        .enumerate()
-        .map(move |(i, part)| (part, dropout(i)))
-}
-
 /// The contract is [`super::backend::LinearPasses::linear_forward`]'s; `None` where cuBLASLt does not
 /// compute it.
 pub(super) fn forward(
@@ -89,7 +76,7 @@ pub(super) fn forward(
         dtype
     };
     let bias = frozen.bias.clone().into_option();
-    let bias = bias.map(|bias| cast(bias, y_dtype));
+    let bias = bias.map(|bias| cast::<CubeBackend>(bias, y_dtype));
     let weight = Matrix::new(&weight).transposed();
     let y = output(x.tensor(), [n, outputs], y_dtype);
     let sums = Matrix::new(&y);
@@ -146,7 +133,7 @@ pub(super) fn backward(
         return None;
     }
     let dtype = x.tensor().dtype;
-    let dy = Matrix::new(&cast(dy.clone(), dtype));
+    let dy = Matrix::new(&cast::<CubeBackend>(dy.clone(), dtype));
     let wanted = wants == Wants::InputAndFactors;
     let dense = |dx: &CubeTensor| Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx));
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)

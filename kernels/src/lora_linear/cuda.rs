@@ -4,13 +4,10 @@
 //! With Fusion, products, casts and sums stay operations of Burn, which may run a bias, a residual
 //! and a cast in one kernel; only our own kernels are sealed.
 
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{DType, FloatDType};
 use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
 
-use super::adapter::PartLayout;
+use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec, piecewise_backward};
 use super::composed;
 use super::cpu::Wants;
@@ -80,8 +77,8 @@ fn forward(
     frozen: Frozen<CubeBackend>,
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
-    let given = (factors.as_ref(), residual.as_ref());
-    if let Some(done) = low_rank::forward(&x, given.0, given.1, &frozen, &spec) {
+    let (given_factors, given_residual) = (factors.as_ref(), residual.as_ref());
+    if let Some(done) = low_rank::forward(&x, given_factors, given_residual, &frozen, &spec) {
         let saved = Saved {
             x,
             low: Some(done.low),
@@ -92,7 +89,9 @@ fn forward(
         return (done.y, saved);
     }
     #[cfg(feature = "cuda")]
-    if let Some((y, low)) = super::cublaslt::forward(&x, given.0, given.1, &frozen, &spec) {
+    if let Some((y, low)) =
+        super::cublaslt::forward(&x, given_factors, given_residual, &frozen, &spec)
+    {
         let saved = Saved {
             x,
             low,
@@ -135,12 +134,18 @@ fn given_backward(
     piecewise_backward(saved, dy, added, wants)
 }
 
-pub(super) fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
-    if x.dtype == dtype {
-        x
-    } else {
-        CubeBackend::float_cast(x, FloatDType::from(dtype))
-    }
+/// The parts of a plan with their dropout.
+pub(super) fn parts<'a>(
+    plan: &'a AdapterPlan,
+    spec: &Spec,
+) -> impl Iterator<Item = (&'a PartLayout, Option<Dropout>)> {
+    let dropout = spec.part_dropout();
+    let dropout = move |i: usize| dropout.get(i).copied().flatten();
+    plan.layout
+        .parts
+        .iter()
+        .enumerate()
+        .map(move |(i, part)| (part, dropout(i)))
 }
 
 /// What a part's low-rank values are multiplied with.

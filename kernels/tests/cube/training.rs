@@ -21,9 +21,7 @@ use tooltune_kernels::{
 };
 
 use crate::bounds::Quantity;
-#[cfg(feature = "cuda")]
-use crate::support::assert_near_in;
-use crate::support::{Numbers, assert_near, device, leaf, values};
+use crate::support::{Numbers, assert_near, assert_near_in, device, leaf, values};
 
 fn devices() -> [Device; 2] {
     [device(), Device::flex()]
@@ -34,27 +32,37 @@ fn placed<const D: usize>(x: &Tensor<D>, device: &Device) -> Tensor<D> {
 }
 
 fn frozen(weight: &Tensor<2>, device: &Device) -> FrozenWeight {
-    let shape = weight.dims();
-    FrozenWeight::new(values(weight.clone()), shape, ComputeDtype::F32, device)
+    frozen_in(ComputeDtype::F32, weight, device)
 }
 
-/// Value, and gradients of the input, the factors and the residual, on each device.
-#[test]
-fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
-    let mut numbers = Numbers::new(21);
-    let dropout = |state| {
-        Some(Dropout {
-            state,
-            threshold: 20_000,
-        })
-    };
-    for (n, inputs, outputs, ranks, dropped, transform) in [
-        (1, 1, vec![1], vec![1], false, "plain"),
-        (5, 12, vec![8, 3, 5], vec![2, 0, 3], false, "plain"),
-        (7, 33, vec![10, 6], vec![4, 1], true, "plain"),
-        (6, 16, vec![9, 9], vec![2, 2], true, "normed"),
-        (6, 16, vec![9], vec![2], false, "gated"),
-    ] {
+fn frozen_in(compute: ComputeDtype, weight: &Tensor<2>, device: &Device) -> FrozenWeight {
+    FrozenWeight::new(values(weight.clone()), weight.dims(), compute, device)
+}
+
+/// Maps of one input, of which those with a rank are adapted, and what is beside them.
+struct Stack<'a> {
+    n: usize,
+    inputs: usize,
+    outputs: &'a [usize],
+    ranks: &'a [usize],
+    dropped: bool,
+    added: bool,
+    transform: &'a str,
+}
+
+impl Stack<'_> {
+    /// Compares value, and gradients of the input, the factors and the residual, if one is added, of
+    /// both devices.
+    fn assert_near(&self, numbers: &mut Numbers, compute: ComputeDtype) {
+        let &Self {
+            n,
+            inputs,
+            outputs,
+            dropped,
+            added,
+            transform,
+            ..
+        } = self;
         let total: usize = outputs.iter().sum();
         let width = if transform == "gated" {
             2 * inputs
@@ -62,112 +70,30 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
             inputs
         };
         let part = |&rank: &usize| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
-        let parts: Vec<_> = ranks.iter().map(part).collect();
-        let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &parts));
+        let parts: Vec<_> = self.ranks.iter().map(part).collect();
+        let layout = Arc::new(AdapterLayout::new(inputs, outputs, &parts));
         let [x, weight] = [[n, width], [total, inputs]].map(|shape| numbers.tensor(shape));
         let [residual, dy] = [0; 2].map(|_| numbers.tensor([n, total]));
         let [bias, norm] = [total, inputs].map(|size| numbers.tensor([size]));
         let factors = numbers.tensor([layout.len()]);
-        let [ours, expected] = devices().map(|device| {
-            let [x, residual] = [&x, &residual].map(|x| leaf(&placed(x, &device)));
-            let factors = leaf(&placed(&factors, &device));
-            let linear = StackedLinear {
-                weight: frozen(&weight, &device),
-                bias: Some(placed(&bias, &device)),
-                out_features: outputs.clone().into(),
-                adapter: Some(StackedAdapter::new(factors.clone(), layout.clone())),
-            };
-            let extras = LinearExtras {
-                transform: match transform {
-                    "normed" => InputTransform::Normed {
-                        weight: Box::new(placed(&norm, &device)),
-                        eps: 1e-5,
-                    },
-                    "gated" => InputTransform::Gated,
-                    _ => InputTransform::Plain,
-                },
-                residual: Some(residual.clone()),
-                dropout: if dropped {
-                    (0..outputs.len() as u64).map(dropout).collect()
-                } else {
-                    Vec::new()
-                },
-                unread: false,
-                shared_gradient: None,
-            };
-            let y = lora_linear(x.clone(), &linear, extras);
-            let found = backward_with_gradient(y.clone(), placed(&dy, &device));
-            [
-                values(y.inner()),
-                values(x.grad(&found).unwrap()),
-                values(residual.grad(&found).unwrap()),
-                values(factors.grad(&found).unwrap()),
-            ]
-        });
-        let names = ["y", "dx", "residual", "factors"];
-        for (name, (ours, expected)) in names.iter().zip(ours.iter().zip(&expected)) {
-            let name = format!("{n} rows, {transform}, dropped {dropped}, {name}");
-            assert_near(&name, ours, expected);
-        }
-    }
-}
-
-/// On tensor cores the low-rank products are one launch for all adapters of a stack; ranks that fill no
-/// fragment, maps without an adapter, and sizes that end within a tile.
-#[cfg(feature = "cuda")]
-#[test]
-fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
-    let mut numbers = Numbers::new(22);
-    let dropout = |state: u64| {
-        Some(Dropout {
-            state: 7 + (state << 40),
-            threshold: 20_000,
-        })
-    };
-    for (n, inputs, outputs, ranks, dropped, added, transform) in [
-        (
-            150,
-            136,
-            [72, 16, 40].as_slice(),
-            [8, 0, 24].as_slice(),
-            true,
-            false,
-            "normed",
-        ),
-        (130, 64, &[144], &[40], true, true, "gated"),
-        (135, 264, &[48, 48, 32], &[64, 64, 64], false, true, "plain"),
-        (4100, 72, &[40], &[8], true, false, "plain"),
-        // By products one by one: few rows, and ranks that no vector holds.
-        (5, 136, &[72, 16, 40], &[8, 0, 24], true, false, "normed"),
-        (150, 24, &[16, 12], &[4, 8], true, false, "plain"),
-    ] {
-        let total: usize = outputs.iter().sum();
-        let width = if transform == "gated" {
-            2 * inputs
-        } else {
-            inputs
+        let dropout = |map: u64| {
+            Some(Dropout {
+                state: 7 + (map << 40),
+                threshold: 20_000,
+            })
         };
-        let part = |&rank: &usize| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
-        let parts: Vec<_> = ranks.iter().map(part).collect();
-        let layout = Arc::new(AdapterLayout::new(inputs, outputs, &parts));
-        let [x, weight] = [[n, width], [total, inputs]].map(|shape| numbers.tensor(shape));
-        let [residual, dy] = [0; 2].map(|_| numbers.tensor([n, total]));
-        let norm = numbers.tensor([inputs]);
-        let factors = numbers.tensor([layout.len()]);
         let [ours, expected] = devices().map(|device| {
             // A norm reads the residual stream, which is f32.
             let given = match transform {
                 "normed" => DType::F32,
-                _ => DType::BF16,
+                _ => compute.dtype(),
             };
             let x = leaf(&placed(&x, &device).cast(given));
             let residual = leaf(&placed(&residual, &device));
             let factors = leaf(&placed(&factors, &device));
-            let values_of_weight = values(weight.clone());
-            let shape = [total, inputs];
             let linear = StackedLinear {
-                weight: FrozenWeight::new(values_of_weight, shape, ComputeDtype::Bf16, &device),
-                bias: None,
+                weight: frozen_in(compute, &weight, &device),
+                bias: Some(placed(&bias, &device)),
                 out_features: outputs.into(),
                 adapter: Some(StackedAdapter::new(factors.clone(), layout.clone())),
             };
@@ -186,25 +112,77 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
                 } else {
                     Vec::new()
                 },
-                unread: false,
-                shared_gradient: None,
+                ..LinearExtras::default()
             };
             let y = lora_linear(x.clone(), &linear, extras);
             let dy = placed(&dy, &device).cast(y.dtype());
             let found = backward_with_gradient(y.clone(), dy);
-            [
-                values(y.inner()),
-                values(x.grad(&found).unwrap()),
-                values(factors.grad(&found).unwrap()),
-            ]
+            let mut results = vec![
+                ("y", values(y.inner())),
+                ("dx", values(x.grad(&found).unwrap())),
+                ("factors", values(factors.grad(&found).unwrap())),
+            ];
+            if added {
+                results.push(("residual", values(residual.grad(&found).unwrap())));
+            }
+            results
         });
-        for (name, (ours, expected)) in ["y", "dx", "factors"]
-            .iter()
-            .zip(ours.iter().zip(&expected))
-        {
+        for ((name, ours), (_, expected)) in ours.iter().zip(&expected) {
             let name = format!("{n} rows, {transform}, dropped {dropped}, {name}");
-            assert_near_in(&name, DType::BF16, ours, expected);
+            assert_near_in(&name, compute.dtype(), ours, expected);
         }
+    }
+}
+
+#[test]
+fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
+    let mut numbers = Numbers::new(21);
+    for (n, inputs, outputs, ranks, dropped, transform) in [
+        (1, 1, [1].as_slice(), [1].as_slice(), false, "plain"),
+        (5, 12, &[8, 3, 5], &[2, 0, 3], false, "plain"),
+        (7, 33, &[10, 6], &[4, 1], true, "plain"),
+        (6, 16, &[9, 9], &[2, 2], true, "normed"),
+        (6, 16, &[9], &[2], false, "gated"),
+    ] {
+        let stack = Stack {
+            n,
+            inputs,
+            outputs,
+            ranks,
+            dropped,
+            added: true,
+            transform,
+        };
+        stack.assert_near(&mut numbers, ComputeDtype::F32);
+    }
+}
+
+/// On tensor cores the low-rank products are one launch for all adapters of a stack; ranks that fill no
+/// fragment, maps without an adapter, and sizes that end within a tile.
+#[cfg(feature = "cuda")]
+#[test]
+fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
+    let mut numbers = Numbers::new(22);
+    let (three, ranks) = ([72, 16, 40].as_slice(), [8, 0, 24].as_slice());
+    for (n, inputs, outputs, ranks, dropped, added, transform) in [
+        (150, 136, three, ranks, true, false, "normed"),
+        (130, 64, &[144], &[40], true, true, "gated"),
+        (135, 264, &[48, 48, 32], &[64, 64, 64], false, true, "plain"),
+        (4100, 72, &[40], &[8], true, false, "plain"),
+        // By products one by one: few rows, and ranks that no vector holds.
+        (5, 136, three, ranks, true, false, "normed"),
+        (150, 24, &[16, 12], &[4, 8], true, false, "plain"),
+    ] {
+        let stack = Stack {
+            n,
+            inputs,
+            outputs,
+            ranks,
+            dropped,
+            added,
+            transform,
+        };
+        stack.assert_near(&mut numbers, ComputeDtype::Bf16);
     }
 }
 
@@ -213,7 +191,8 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
 #[test]
 fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
     let mut numbers = Numbers::new(24);
-    let (n, d, f) = (70, 64, 40);
+    // So many rows that the kernels of low-rank products are those that add.
+    let (n, d, f) = (140, 64, 40);
     let [x, dy] = [0; 2].map(|_| numbers.tensor([n, d]));
     let norm = numbers.tensor([d]);
     let stacks = [(d, f), (f, d)].map(|(inputs, outputs)| {
@@ -226,19 +205,17 @@ fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
         (numbers.tensor([outputs, inputs]), layout, factors)
     });
     let [ours, expected] = devices().map(|device| {
-        let [read, adds] = stacks.each_ref().map(|(weight, layout, factors)| {
-            let shape = weight.dims();
-            let values = values(weight.clone());
-            StackedLinear {
-                weight: FrozenWeight::new(values, shape, ComputeDtype::Bf16, &device),
+        let [read, adds] = stacks
+            .each_ref()
+            .map(|(weight, layout, factors)| StackedLinear {
+                weight: frozen_in(ComputeDtype::Bf16, weight, &device),
                 bias: None,
-                out_features: [shape[0]].into(),
+                out_features: [weight.dims()[0]].into(),
                 adapter: Some(StackedAdapter::new(
                     placed(factors, &device),
                     layout.clone(),
                 )),
-            }
-        });
+            });
         let both = [None, Some(SharedGradient::default())].map(|shared| {
             let x = leaf(&placed(&x, &device));
             let extras = LinearExtras {

@@ -13,12 +13,14 @@ mod tiles;
 mod values;
 
 use burn::backend::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::Spec;
-use super::cuda::{cast, scale};
+use super::composed::cast;
+use super::cuda::{parts, scale};
 use crate::cube::launch::{argument, contiguous, element, has_cores_for, output};
 use crate::dropout::Dropout;
 use shares::Of;
@@ -55,15 +57,9 @@ impl LowRank {
     /// are not served, and products one by one compute the same.
     pub(super) fn of(x: &CubeTensor, plan: &AdapterPlan, spec: &Spec) -> Option<Self> {
         let layout = &plan.layout;
-        let dropout = spec.part_dropout();
-        let dropout = |part: usize| dropout.get(part).copied().flatten();
-        let parts: Vec<_> = (0..layout.parts.len())
-            .map(|part| {
-                (
-                    layout.parts[part],
-                    dropout(part).filter(|d| d.threshold > 0),
-                )
-            })
+        let drops = |dropout: Option<Dropout>| dropout.filter(|d| d.threshold > 0);
+        let parts: Vec<_> = parts(plan, spec)
+            .map(|(part, dropout)| (*part, drops(dropout)))
             .collect();
         let outputs = spec.out_features.to_vec();
         let ranks = || parts.iter().map(|(part, _)| part.rank);
@@ -71,15 +67,13 @@ impl LowRank {
         let fits_vectors = sizes
             .chain([layout.in_features])
             .all(|size| size % VECTOR == 0);
-        let is_narrow = x.dtype.size() == 2 && x.dtype != DType::U16 && x.dtype != DType::I16;
         let [n, _] = dims(x);
-        if parts.is_empty() || outputs.len() > MOST_MAPS || !fits_vectors || !is_narrow {
-            return None;
-        }
-        if n < FEWEST_ROWS {
-            return None;
-        }
-        if !has_cores_for(&x.client, element(x)) {
+        let is_served = n >= FEWEST_ROWS
+            && outputs.len() <= MOST_MAPS
+            && fits_vectors
+            && x.dtype.size() == 2
+            && has_cores_for(&x.client, element(x));
+        if !is_served {
             return None;
         }
         let fragments = ranks().max()?.div_ceil(FRAGMENT);
@@ -116,8 +110,7 @@ impl LowRank {
 
     /// Whether these are the low-rank values of [`LowRank::lows`], in which ranks are filled up.
     pub(super) fn made(&self, lows: &CubeTensor) -> bool {
-        let [n, width] = dims(lows);
-        n > 0 && width == self.form.low_vectors() * VECTOR
+        dims(lows)[1] == self.form.low_vectors() * VECTOR
     }
 
     /// `[n, ranks]`, what adapters make of what they see of `x`, `[n, in]`, each times its scale.
@@ -151,7 +144,7 @@ impl LowRank {
         let is_all = adapted == self.outputs.iter().sum::<usize>();
         let dy = match is_all && dy.dtype == DType::F32 {
             true => dy,
-            false => cast(dy, dtype),
+            false => cast::<CubeBackend>(dy, dtype),
         };
         let (dy, [n, width]) = contiguous(dy);
         let d_lows = output(&dy, [n, self.form.low_vectors() * VECTOR], dtype);

@@ -14,8 +14,8 @@ use crate::cube::launch::{contiguous, output};
 #[cfg(feature = "cuda")]
 use crate::cublaslt::{self, Matrix, Product};
 use crate::lora_linear::backend::{Frozen, LinearPasses, Saved, Spec, TransformSpec};
+use crate::lora_linear::composed::cast;
 use crate::lora_linear::cpu::Wants;
-use crate::lora_linear::cuda::cast;
 use crate::rms_norm::cuda::gradient_and_norm;
 use crate::swiglu::cuda::gradient_and_gated;
 
@@ -39,7 +39,7 @@ pub(in crate::lora_linear) fn forward(
     let low_rank = LowRank::of(x, spec.adapter.as_ref()?, spec)?;
     let factors = match frozen.rounded.clone().into_option() {
         Some(rounded) if rounded.dtype == x.dtype && is_aligned(&rounded) => rounded,
-        _ => cast(factors?.clone(), x.dtype),
+        _ => cast::<CubeBackend>(factors?.clone(), x.dtype),
     };
     let (x, [n, _]) = contiguous(x.clone());
     let low = low_rank.lows(&x, &factors);
@@ -54,7 +54,7 @@ pub(in crate::lora_linear) fn forward(
         let residual = residual.map(|residual| contiguous::<2>(residual.clone()).0);
         let y = low_rank.outputs(&low, &factors, residual.as_ref());
         let bias = frozen.bias.clone().into_option();
-        let bias = bias.map(|bias| cast(bias, y_dtype));
+        let bias = bias.map(|bias| cast::<CubeBackend>(bias, y_dtype));
         with_product(y, &x, weight, true, bias)
     };
     Some(Forward { y, low, factors })
@@ -77,7 +77,7 @@ pub(in crate::lora_linear) fn given_backward(
     if !low_rank.made(low) {
         return None;
     }
-    let factors = cast(factors.clone(), low.dtype);
+    let factors = cast::<CubeBackend>(factors.clone(), low.dtype);
     let [d_low, dy] = low_rank.d_lows(dy.clone(), &factors);
     let norm = saved.frozen.norm.clone().into_option();
     let (transform, given) = (saved.spec.transform, saved.x.clone());
@@ -139,7 +139,7 @@ fn with_product(
     };
     let product = CubeBackend::float_matmul(x.clone(), weight);
     let dtype = sum.dtype;
-    let sum = CubeBackend::float_add(sum, cast(product, dtype));
+    let sum = CubeBackend::float_add(sum, cast::<CubeBackend>(product, dtype));
     match bias {
         Some(bias) => {
             let n = bias.meta.shape()[0];
