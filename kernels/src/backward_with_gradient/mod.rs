@@ -44,10 +44,14 @@ pub fn backward_with_gradient<const D: usize>(
     Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait BackwardOps: Backend {
-    /// A scalar whose gradient for `y` is `dy`; its value says nothing.
-    #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new([1]))]
+    /// A tensor whose gradient for `y` is `dy`, whatever its own gradient, which autodiff fills with ones, is.
+    #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new(ROOT))]
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
+
+/// What autodiff begins with on a GPU: ones for no value take no launch, but Fusion has no tensors of nothing.
+#[cfg(feature = "cube")]
+const ROOT: [usize; 1] = [if cfg!(feature = "fusion") { 1 } else { 0 }];
 
 impl BackwardOps for Flex {
     fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {
@@ -61,7 +65,7 @@ impl BackwardOps for burn_cubecl::CubeBackend {
         y: burn_cubecl::tensor::CubeTensor,
         _: burn_cubecl::tensor::CubeTensor,
     ) -> burn_cubecl::tensor::CubeTensor {
-        crate::cube::launch::output(&y, [1], burn::tensor::DType::F32)
+        crate::cube::launch::output(&y, ROOT, burn::tensor::DType::F32)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Tensor, bf16};
 
 use super::cpu_factors::PackedFactors;
+use super::flat_gradient::{FlatGradient, GradientPlace};
 use super::magnitudes::Magnitudes;
 use crate::cpu::packed::operand::Operand;
 
@@ -116,6 +117,8 @@ pub struct StackedAdapter {
     pub magnitudes: Option<Magnitudes>,
     /// The same factors in the type that products read, where somebody has rounded them already.
     pub(super) rounded: Option<Tensor<1>>,
+    /// Where their gradient belongs.
+    gradient_place: Option<GradientPlace>,
     layout: Arc<AdapterLayout>,
     packed: PackedAdapter,
 }
@@ -149,6 +152,11 @@ impl PackedIn for bf16 {
 pub(crate) struct AdapterPlan {
     pub(crate) layout: Arc<AdapterLayout>,
     pub(crate) packed: PackedAdapter,
+    #[cfg_attr(
+        not(feature = "cube"),
+        expect(dead_code, reason = "passes on the CPU give gradients of their own")
+    )]
+    pub(crate) gradient_place: Option<GradientPlace>,
 }
 
 impl StackedAdapter {
@@ -163,6 +171,7 @@ impl StackedAdapter {
             factors,
             magnitudes: None,
             rounded: None,
+            gradient_place: None,
             layout,
             packed: PackedAdapter::default(),
         }
@@ -179,6 +188,15 @@ impl StackedAdapter {
         assert_eq!(rounded.dims(), self.factors.dims(), "rounded factors");
         Self {
             rounded: Some(rounded),
+            ..self
+        }
+    }
+
+    /// The same, whose factors' gradient belongs into `whole` from its value `start` on.
+    #[must_use]
+    pub fn with_gradient_in(self, whole: &FlatGradient, start: usize) -> Self {
+        Self {
+            gradient_place: Some(whole.at(start)),
             ..self
         }
     }
@@ -250,6 +268,7 @@ impl StackedAdapter {
         AdapterPlan {
             layout: self.layout.clone(),
             packed: self.packed.clone(),
+            gradient_place: self.gradient_place.clone(),
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod cpu_factors;
 mod cublaslt;
 #[cfg(feature = "cube")]
 mod cuda;
+mod flat_gradient;
 #[cfg(feature = "cube")]
 pub(crate) mod low_rank;
 mod magnitudes;
@@ -27,6 +28,7 @@ use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
 use backend::{Frozen, LinearOps, Spec, TransformSpec};
+pub use flat_gradient::FlatGradient;
 pub use magnitudes::Magnitudes;
 pub use shared_gradient::SharedGradient;
 

@@ -7,12 +7,12 @@ use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
-#[cfg(feature = "cuda")]
-use tooltune_kernels::lora_linear::SharedGradient;
 use tooltune_kernels::lora_linear::{
     AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
     lora_linear,
 };
+#[cfg(feature = "cuda")]
+use tooltune_kernels::lora_linear::{FlatGradient, SharedGradient};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::select_rows::select_rows;
@@ -241,6 +241,58 @@ fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
         shared
     });
     assert_near_in("dx", DType::BF16, &ours, &expected);
+}
+
+/// Gradients that a pass puts in their place, that of a stack whose products are made one by one, one that
+/// begins where no piece of memory does, and one whose factors are read twice.
+#[cfg(feature = "cuda")]
+#[test]
+fn gradients_in_one_buffer_are_those_that_are_copied_there() {
+    let mut numbers = Numbers::new(25);
+    let (n, d) = (140, 64);
+    let [x, weight] = [[n, d], [d, d]].map(|shape| numbers.tensor(shape));
+    let dy = numbers.tensor([n, d]);
+    let stacks = [(8, 1), (4, 1), (8, 1), (1, 1), (16, 1), (8, 2)].map(|(rank, times)| {
+        let part = Some(AdapterPart { rank, scaling: 0.5 });
+        let layout = Arc::new(AdapterLayout::new(d, &[d], &[part]));
+        // Twelve values begin a piece of memory nowhere.
+        let gap = if rank == 1 { 12 } else { 0 };
+        (layout.clone(), numbers.tensor([layout.len()]), times, gap)
+    });
+    let device = device();
+    let all = stacks.iter().map(|(layout, _, _, gap)| layout.len() + gap);
+    let all: usize = all.sum();
+    let both = [false, true].map(|in_place| {
+        let whole = FlatGradient::new(all);
+        let mut start = 0;
+        let mut parts = Vec::new();
+        for (layout, factors, times, gap) in &stacks {
+            let factors = leaf(&placed(factors, &device));
+            let mut adapter = StackedAdapter::new(factors.clone(), layout.clone());
+            if in_place {
+                adapter = adapter.with_gradient_in(&whole, start);
+            }
+            let linear = StackedLinear {
+                weight: frozen_in(ComputeDtype::Bf16, &weight, &device),
+                bias: None,
+                out_features: [d].into(),
+                adapter: Some(adapter),
+            };
+            let mut y = leaf(&placed(&x, &device).cast(DType::BF16));
+            for _ in 0..*times {
+                y = lora_linear(y, &linear, LinearExtras::default());
+            }
+            let found = backward_with_gradient(y, placed(&dy, &device).cast(DType::BF16));
+            parts.push(factors.grad(&found).unwrap());
+            if *gap > 0 {
+                parts.push(Tensor::ones([*gap], &device));
+            }
+            start += layout.len() + gap;
+        }
+        values(whole.joined(parts))
+    });
+    assert!(both[0] == both[1]);
+    assert!(both[0].iter().any(|&value| value != 0.0));
 }
 
 /// Each thread has a stream of its own on a GPU: what reads another's buffers waits for them.

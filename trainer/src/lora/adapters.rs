@@ -77,7 +77,7 @@ impl AdapterSlot {
     }
 
     /// Block and stack.
-    pub(super) fn place(&self) -> (usize, usize) {
+    pub(crate) fn place(&self) -> (usize, usize) {
         (self.layer, self.stack)
     }
 

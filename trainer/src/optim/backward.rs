@@ -15,6 +15,7 @@ use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
+use tooltune_kernels::lora_linear::FlatGradient;
 use tooltune_kernels::{Distillation, RowNumbers, Supervision, operation};
 use tooltune_rows::batches::MicroBatch;
 
@@ -158,6 +159,8 @@ pub fn backward_watched(
             None => first_adapted,
         },
         rows,
+        slots,
+        gradient: FlatGradient::new(n_trained(decoder, slots)),
     };
     let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
     let Some((mut kept, last)) = pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
@@ -196,7 +199,7 @@ pub fn backward_watched(
     }
     Ok(Some(MicroBatchGradient {
         loss_sum,
-        gradient: Tensor::cat(parts, 0),
+        gradient: pass.gradient.joined(parts),
     }))
 }
 
@@ -262,6 +265,9 @@ struct BlockwisePass<'a> {
     first_adapted: usize,
     /// The supervised rows.
     rows: RowNumbers,
+    slots: &'a [AdapterSlot],
+    /// Where the gradients of their factors belong.
+    gradient: FlatGradient,
 }
 
 impl BlockwisePass<'_> {
@@ -325,9 +331,14 @@ impl BlockwisePass<'_> {
         let mut tracked = self.decoder.blocks[layer].clone();
         tracked.unread = unread;
         let mut factors = Vec::new();
-        let stacks = tracked.stacks.iter_mut();
-        for adapter in stacks.filter_map(|stack| stack.adapter.as_mut()) {
+        for (stack, linear) in tracked.stacks.iter_mut().enumerate() {
+            let Some(adapter) = &mut linear.adapter else {
+                continue;
+            };
             *adapter = adapter.map(leaf);
+            if let Some(start) = self.start_of(layer, stack) {
+                *adapter = adapter.clone().with_gradient_in(&self.gradient, start);
+            }
             factors.extend(adapter.trained());
         }
         let output = self.run(layer, &tracked, input.clone());
@@ -337,6 +348,24 @@ impl BlockwisePass<'_> {
             factors,
         }
     }
+
+    /// Where the factors of a stack begin among all that is trained.
+    fn start_of(&self, layer: usize, stack: usize) -> Option<usize> {
+        let first = self
+            .slots
+            .iter()
+            .find(|slot| slot.place() == (layer, stack));
+        first.map(|slot| slot.offset)
+    }
+}
+
+/// Values of all that is trained.
+fn n_trained(decoder: &Decoder, slots: &[AdapterSlot]) -> usize {
+    let trained = &decoder.trained;
+    let whole = [&trained.lm_head, &trained.embed_tokens];
+    let whole = whole.into_iter().flatten().map(Tensor::shape);
+    let whole: usize = whole.map(|shape| shape.num_elements()).sum();
+    slots.iter().map(AdapterSlot::n_values).sum::<usize>() + whole
 }
 
 /// The model as it was before it learned; the weights are shared.

@@ -261,14 +261,13 @@ impl LowRank {
         dx
     }
 
-    /// Gradients of all factors, flat and f32, in the order of the layout.
-    pub(super) fn gradients(
+    /// Writes the gradients of all factors, flat and f32, in the order of the layout.
+    pub(super) fn write_gradients(
         &self,
         [x, d_lows]: [&CubeTensor; 2],
         [dy, lows]: [&CubeTensor; 2],
-        len: usize,
-    ) -> CubeTensor {
-        let gradients = output(x, [len], DType::F32);
+        gradients: &CubeTensor,
+    ) {
         let cubes = |width: usize| width.div_ceil(gradients::COLUMNS) as u32;
         let of_inputs = cubes(self.inputs);
         let of_outputs: u32 = self
@@ -285,7 +284,7 @@ impl LowRank {
             argument(d_lows),
             argument(dy),
             argument(lows),
-            argument(&gradients),
+            argument(gradients),
             self.of_inputs(),
             self.of_outputs(),
             dims(x)[0] as u32,
@@ -295,7 +294,6 @@ impl LowRank {
             self.form,
             element(x),
         );
-        gradients
     }
 
     /// The adapters as they read the input, with A.

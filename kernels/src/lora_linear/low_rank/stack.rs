@@ -101,7 +101,12 @@ pub(in crate::lora_linear) fn given_backward(
         (None, CubeBackend::read(given, norm, transform))
     };
     let read = contiguous::<2>(read).0;
-    let gradients = low_rank.gradients([&read, &d_low], [&dy, low], plan.layout.len());
+    let len = plan.layout.len();
+    let place = plan.gradient_place.as_ref();
+    let gradients = place
+        .and_then(|place| place.take(&read, len))
+        .unwrap_or_else(|| output(&read, [len], DType::F32));
+    low_rank.write_gradients([&read, &d_low], [&dy, low], &gradients);
     Some((dx, Some(gradients)))
 }
 
