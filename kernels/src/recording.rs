@@ -60,35 +60,59 @@ pub fn records(device: &Device) -> bool {
 }
 
 /// Whether `TOOLTUNE_CUDA_GRAPHS` is `1`: somebody wants recordings wherever there can be some.
-pub fn is_forced() -> bool {
-    #[cfg(all(feature = "cuda", not(feature = "fusion")))]
-    return std::env::var(SWITCH).as_deref() == Ok("1");
-    #[cfg(not(all(feature = "cuda", not(feature = "fusion"))))]
-    false
+#[cfg(all(feature = "cuda", not(feature = "fusion")))]
+fn is_forced() -> bool {
+    std::env::var(SWITCH).as_deref() == Ok("1")
+}
+
+/// Work that can be recorded.
+pub trait Recordable {
+    /// What it gives.
+    type Given;
+
+    /// Launches the work. It must launch the same each time, read what the host gives it from memory that
+    /// was written before, and give the same where it finds its own results.
+    fn launch(&mut self) -> Self::Given;
+
+    /// Writes its own inputs where the work reads them, or others of the same sizes, which it may write down
+    /// the results of without harm.
+    fn place_inputs(&mut self, inputs: Inputs);
+
+    /// Numbers by which a recording that does something else is told: all that is given, or most of it.
+    fn numbers(given: &Self::Given) -> Vec<f32>;
+}
+
+/// What is computed of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inputs {
+    /// The inputs that were there.
+    Own,
+    /// Any others.
+    Other,
 }
 
 /// Does `work` and records it, with what it has given; without a recording where the GPU took a good deal
 /// longer than the host, unless `TOOLTUNE_CUDA_GRAPHS` is `1`.
 ///
-/// `work` that is recorded runs twice, and what it launches is done twice: once as always, so that kernels
-/// are compiled and memory is there, and once as a recording. It must launch the same both times, read what
-/// the host gives it from memory that was written before, and give the same where it finds its own results.
+/// Work that is recorded is done twice: once as always, so that kernels are compiled and memory is there,
+/// and once as a recording, whose results must be the same. The recording is made of other inputs, so that
+/// one which has not learned where inputs lie, but what they were, gives something else.
 ///
 /// # Errors
 ///
-/// A device that records nothing, or a recording that it refused, as where the second run needed memory
-/// that the first one had not left. Memory that `work` writes then has to be written again before it is
-/// read.
+/// A device that records nothing, a recording that it refused, as where the second run needed memory that
+/// the first one had not left, or one that gives something else. Memory that `work` writes then has to be
+/// written again before it is read.
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
-pub fn record<T>(
+pub fn record<W: Recordable>(
     device: &Device,
-    mut work: impl FnMut() -> T,
-) -> Result<(T, Option<Recording>), RecordingError> {
+    work: &mut W,
+) -> Result<(W::Given, Option<Recording>), RecordingError> {
     let error = |error: cubecl::server::ServerError| RecordingError(error.to_string());
     let client = client(device).ok_or_else(|| RecordingError("no CUDA device".to_owned()))?;
     client.graph_prepare().map_err(error)?;
     let started = Instant::now();
-    let first = work();
+    let first = work.launch();
     // The host has launched all of it, and then the GPU has done it.
     let flushed = client.flush().map_err(error);
     let of_host = started.elapsed().as_secs_f64();
@@ -102,13 +126,23 @@ pub fn record<T>(
         let _ = client.stop_capture();
         return ended.map(|()| (first, None));
     }
+    let expected = W::numbers(&first);
     drop(first);
-    client.start_capture().map_err(error)?;
-    let made = work();
-    let graph = client.stop_capture().map_err(error)?;
+    work.place_inputs(Inputs::Other);
+    let recorded = client.start_capture().map_err(error).and_then(|()| {
+        let given = work.launch();
+        Ok((given, client.stop_capture().map_err(error)?))
+    });
+    work.place_inputs(Inputs::Own);
+    let (given, graph) = recorded?;
     let recording = Recording { graph };
     recording.replay()?;
-    Ok((made, Some(recording)))
+    match agree(&expected, &W::numbers(&given)) {
+        true => Ok((given, Some(recording))),
+        false => Err(RecordingError(
+            "it gave other results when it did the work again".to_owned(),
+        )),
+    }
 }
 
 /// As with CUDA, where there is none.
@@ -117,12 +151,22 @@ pub fn record<T>(
 ///
 /// Always.
 #[cfg(not(all(feature = "cuda", not(feature = "fusion"))))]
-pub fn record<T>(
+pub fn record<W: Recordable>(
     _device: &Device,
-    _work: impl FnMut() -> T,
-) -> Result<(T, Option<Recording>), RecordingError> {
+    _work: &mut W,
+) -> Result<(W::Given, Option<Recording>), RecordingError> {
     let reason = "this build records no work; build it with the feature cuda, without fusion";
     Err(RecordingError(reason.to_owned()))
+}
+
+/// Whether two runs gave the same, but for the order of sums of bf16: an algorithm may depend on where memory
+/// lies.
+#[cfg(any(test, all(feature = "cuda", not(feature = "fusion"))))]
+fn agree(expected: &[f32], found: &[f32]) -> bool {
+    let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let bound = largest / 64.0;
+    let is_near = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a - b).abs() <= bound;
+    expected.len() == found.len() && expected.iter().zip(found).all(is_near)
 }
 
 impl Recording {
@@ -154,4 +198,24 @@ fn client(device: &Device) -> Option<Client> {
         }
     }
     of(device.as_dispatch()).filter(crate::on_stream::is_cuda)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::agree;
+
+    #[test]
+    fn results_agree_up_to_the_order_of_sums() {
+        let expected = [1.0, -64.0, 0.0, f32::NAN];
+        assert!(agree(&expected, &expected));
+        assert!(agree(&expected, &[1.5, -63.5, -0.0, f32::NAN]));
+        for other in [
+            &[3.0, -64.0, 0.0, f32::NAN][..],
+            &[1.0, -64.0, f32::NAN, f32::NAN],
+            &[1.0, -64.0, 0.0, 0.0],
+            &[1.0, -64.0, 0.0],
+        ] {
+            assert!(!agree(&expected, other), "{other:?}");
+        }
+    }
 }

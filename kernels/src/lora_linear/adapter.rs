@@ -210,13 +210,13 @@ impl StackedAdapter {
         }
     }
 
-    /// The same values, `track`ed by autodiff.
+    /// The same values, which `track` gives to autodiff.
     #[must_use]
-    pub fn map(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
+    pub fn tracked(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
         let magnitudes = self.magnitudes.as_ref();
         Self {
             factors: track(self.factors.clone()),
-            magnitudes: magnitudes.map(|magnitudes| magnitudes.map(&track)),
+            magnitudes: magnitudes.map(|magnitudes| magnitudes.tracked(&track)),
             ..self.clone()
         }
     }

@@ -31,8 +31,8 @@ impl Magnitudes {
         Self { values, norms }
     }
 
-    /// The same values, `track`ed by autodiff.
-    pub(super) fn map(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
+    /// The same values, which `track` gives to autodiff.
+    pub(super) fn tracked(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
         Self {
             values: track(self.values.clone()),
             norms: self.norms.clone(),

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{HeldColumns, decode_step};
 use tooltune_kernels::embedding::embedding_held;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
-use tooltune_kernels::recording::{Recording, record, records};
+use tooltune_kernels::recording::{Inputs, Recordable, Recording, record, records};
 use tooltune_kernels::rope::rope;
 use tooltune_kernels::{
     AdapterLayout, AdapterPart, ComputeDtype, FrozenWeight, HeldNumbers, RopeTable, StackedAdapter,
@@ -64,6 +64,10 @@ struct Layer {
     ids: HeldNumbers,
     rope: RopeTable,
     columns: HeldColumns,
+    /// Number and ids of the token.
+    own: (usize, Vec<u32>),
+    /// A number that is an argument of a launch, which a recording does not read again.
+    multiplier: Option<f32>,
 }
 
 fn frozen(x: &Tensor<2>, device: &Device) -> FrozenWeight {
@@ -96,10 +100,17 @@ impl Layer {
             ids: HeldNumbers::new(ids.to_vec()),
             rope: RopeTable::new(&positions(0), &FREQUENCIES, 1.0, device),
             columns: HeldColumns::new(&STARTS, FIRST + 1),
+            own: (0, ids.to_vec()),
+            multiplier: None,
         }
     }
 
     fn next(&mut self, token: usize, ids: &[u32]) {
+        self.own = (token, ids.to_vec());
+        self.place(token, ids);
+    }
+
+    fn place(&mut self, token: usize, ids: &[u32]) {
         self.ids.replace(ids.to_vec());
         self.rope
             .replace(&positions(token), |_| &FREQUENCIES[..], 1.0);
@@ -117,7 +128,33 @@ impl Layer {
         };
         let qkv = lora_linear(x, &self.qkv, extras).reshape([B, H + 2 * G, C]);
         let qkv = rope(qkv, &self.rope, H + G);
-        decode_step(qkv, H, &mut self.cache, &self.columns).reshape([B, D])
+        let y = decode_step(qkv, H, &mut self.cache, &self.columns).reshape([B, D]);
+        match self.multiplier {
+            Some(multiplier) => y.mul_scalar(multiplier),
+            None => y,
+        }
+    }
+}
+
+impl Recordable for Layer {
+    type Given = Tensor<2>;
+
+    fn launch(&mut self) -> Tensor<2> {
+        self.step()
+    }
+
+    fn place_inputs(&mut self, inputs: Inputs) {
+        let (token, ids) = self.own.clone();
+        match inputs {
+            Inputs::Own => self.place(token, &ids),
+            Inputs::Other => self.place(token + 1, &[V as u32 - 1; B]),
+        }
+        let other = if inputs == Inputs::Own { 1.0 } else { -1.0 };
+        self.multiplier = self.multiplier.map(|_| other);
+    }
+
+    fn numbers(given: &Tensor<2>) -> Vec<f32> {
+        values(given.clone())
     }
 }
 
@@ -154,7 +191,7 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
                 values(found.clone())
             }
             // The first token is none that the recording was made with.
-            None if token > 0 && records(&device) => match record(&device, || recorded.step()) {
+            None if token > 0 && records(&device) => match record(&device, &mut recorded) {
                 Ok((found, None)) => {
                     // Of a GPU that takes longer than the host.
                     assert!(!is_forced, "TOOLTUNE_CUDA_GRAPHS=1 records always");
@@ -177,6 +214,35 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
     for (ours, expected) in recorded.cache.into_iter().zip(on_cpu.cache) {
         assert_near("the cache", &values(ours), &values(expected));
     }
+}
+
+#[test]
+fn a_recording_that_gives_something_else_is_refused() {
+    let device = device();
+    let given = Given::new(&mut Numbers::new(73));
+    let mut layer = Layer::new(&given, &[1, 2, 3], &device);
+    layer.next(0, &[1, 2, 3]);
+    let expected = values(layer.step());
+    layer.multiplier = Some(1.0);
+    match record(&device, &mut layer) {
+        Ok((found, recording)) => {
+            assert!(
+                recording.is_none(),
+                "it multiplies with what was given to the launch"
+            );
+            assert_eq!(values(found), expected, "launches of their own");
+        }
+        Err(error) => {
+            let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some();
+            let is_found = error.to_string().contains("gave other results");
+            assert!(is_found || refuses || !records(&device), "{error}");
+        }
+    }
+    assert_eq!(
+        values(layer.step()),
+        expected,
+        "its own inputs are there again"
+    );
 }
 
 #[test]

@@ -198,7 +198,7 @@ pub(crate) type Map = fn(Tensor<2>, &StackedLinear, LinearExtras) -> Tensor<2>;
 pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
     let x = leaf(&case.x);
     let mut linear = case.linear.clone();
-    linear.adapter = linear.adapter.map(|adapter| adapter.map(|f| leaf(&f)));
+    linear.adapter = linear.adapter.map(|adapter| adapter.tracked(|f| leaf(&f)));
     let residual = case.residual.as_ref().map(leaf);
     let extras = LinearExtras {
         residual: residual.clone(),

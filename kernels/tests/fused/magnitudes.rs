@@ -104,7 +104,7 @@ fn check(drops: bool) {
         .take()
         .unwrap()
         .with_magnitudes(Some(present));
-    let adapter = adapter.map(|tensor| leaf(&tensor));
+    let adapter = adapter.tracked(|tensor| leaf(&tensor));
     linear.adapter = Some(adapter.clone());
     let ours_x = leaf(&x);
     let extras = LinearExtras {

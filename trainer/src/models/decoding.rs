@@ -3,12 +3,12 @@
 //! What changes from token to token, ids, positions and columns, lies where the work finds it
 //! ([`StepInputs`]), and nothing else does.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Tensor;
 use tooltune_kernels::HeldNumbers;
 use tooltune_kernels::attention::{self, HeldColumns};
-use tooltune_kernels::recording::{Recording, RecordingError, is_forced, record, records};
+use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
@@ -17,12 +17,8 @@ use super::layers::Mixer;
 /// Tokens a row below which a recording, which takes as long as two of them, is not worth it.
 const RECORDED_TOKENS: usize = 8;
 
-/// What is known of recorded tokens on this machine: the first one of a process is also computed by launches
-/// of its own, and compared, unless somebody wants recordings in any case.
-static TRUST: AtomicU8 = AtomicU8::new(UNTRIED);
-const UNTRIED: u8 = 0;
-const AGREED: u8 = 1;
-const DIFFERED: u8 = 2;
+/// Whether this machine's GPU records no tokens, or wrong ones: it is not asked again.
+static REFUSES: AtomicBool = AtomicBool::new(false);
 
 /// How the next token of a cache is computed.
 #[derive(Debug)]
@@ -50,8 +46,8 @@ impl Route {
         let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // The state of linear attention is another tensor after each token, and growth begins anywhere.
         let is_fixed = config.layers.iter().all(is_same) && config.query_growth.is_none();
-        let is_trusted = TRUST.load(Ordering::Relaxed) != DIFFERED;
-        match is_fixed && is_trusted && n_new >= RECORDED_TOKENS && records(&decoder.device()) {
+        let is_tried = is_fixed && n_new >= RECORDED_TOKENS && !REFUSES.load(Ordering::Relaxed);
+        match is_tried && records(&decoder.device()) {
             true => Self::Records,
             false => Self::Plain,
         }
@@ -124,6 +120,14 @@ impl Ends<'_> {
 }
 
 impl KvCache {
+    /// Columns that there is room for; `None` where no layer has a cache of columns.
+    fn capacity(&self) -> Option<usize> {
+        self.layers.iter().find_map(|layer| match layer {
+            LayerCache::Attention([keys, _]) => Some(keys.dims()[2]),
+            LayerCache::Linear(_) => None,
+        })
+    }
+
     fn ends(&self) -> Ends<'_> {
         Ends {
             starts: &self.starts,
@@ -133,10 +137,37 @@ impl KvCache {
     }
 }
 
-/// The most likely token of each row.
-fn most_likely(logits: &Tensor<2>) -> Vec<i64> {
-    let tokens = logits.clone().argmax(1).into_data();
-    tokens.iter::<i64>().collect()
+/// A token of each row, which is recorded.
+struct NewToken<'a> {
+    decoder: &'a Decoder,
+    layers: &'a mut [LayerCache],
+    inputs: &'a mut StepInputs,
+    ends: Ends<'a>,
+    token_ids: &'a [u32],
+}
+
+impl Recordable for NewToken<'_> {
+    type Given = Tensor<2>;
+
+    fn launch(&mut self) -> Tensor<2> {
+        let hidden = self.decoder.decoded(self.layers, self.inputs);
+        self.decoder.logits(hidden)
+    }
+
+    fn place_inputs(&mut self, inputs: Inputs) {
+        let (mut ends, mut token_ids) = (self.ends, self.token_ids.to_vec());
+        if inputs == Inputs::Other {
+            // The column behind, which the next token writes.
+            ends.filled += 1;
+            let others = self.decoder.config.vocab_size as u32;
+            token_ids.iter_mut().for_each(|id| *id = (*id + 1) % others);
+        }
+        self.inputs.replace(self.decoder, ends, &token_ids);
+    }
+
+    fn numbers(logits: &Tensor<2>) -> Vec<f32> {
+        logits.to_data().iter::<f32>().collect()
+    }
 }
 
 impl Decoder {
@@ -171,67 +202,57 @@ impl Decoder {
         cache: &mut KvCache,
         token_ids: &[u32],
     ) -> Result<Tensor<2>, RecordingError> {
-        if let Route::Recorded(step) = &mut cache.route {
-            let ends = Ends {
-                starts: &cache.starts,
-                filled: cache.filled,
-                is_long: &cache.is_long,
-            };
+        let room = cache
+            .capacity()
+            .map_or(usize::MAX, |all| all - cache.filled);
+        assert!(room > 0, "next_logits: {} columns are full", cache.filled);
+        let ends = Ends {
+            starts: &cache.starts,
+            filled: cache.filled,
+            is_long: &cache.is_long,
+        };
+        let (route, layers) = (&mut cache.route, &mut cache.layers);
+        if let Route::Recorded(step) = route {
             step.inputs.replace(self, ends, token_ids);
             step.recording.replay()?;
-            let logits = step.logits.clone();
-            if TRUST.load(Ordering::Relaxed) != UNTRIED || is_forced() {
-                cache.filled += 1;
-                return Ok(logits);
-            }
-            // Behind the recorded token, so that the cache holds what this one has written.
-            let hidden = self.decode(cache, token_ids);
-            let plain = self.logits(hidden);
-            let agree = most_likely(&plain) == most_likely(&logits);
-            TRUST.store(if agree { AGREED } else { DIFFERED }, Ordering::Relaxed);
-            if !agree {
-                tracing::warn!(
-                    "tokens are computed by launches of their own, several times slower: the GPU gave other \
-                     tokens when it did again what it had recorded; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"
-                );
-                cache.route = Route::Plain;
-            }
-            return Ok(plain);
+            cache.filled += 1;
+            return Ok(step.logits.clone());
         }
-        if matches!(cache.route, Route::Plain) {
-            let hidden = self.decode(cache, token_ids);
-            return Ok(self.logits(hidden));
-        }
-        let inputs = StepInputs::new(self, cache.ends(), token_ids);
-        let layers = &mut cache.layers;
-        let recorded = record(&self.device(), || {
-            let hidden = self.decoded(layers, &inputs);
-            self.logits(hidden)
-        });
-        match recorded {
-            Ok((logits, recording)) => {
-                cache.filled += 1;
-                let recorded = |recording| RecordedStep {
-                    recording,
-                    inputs,
-                    logits: logits.clone(),
-                };
-                cache.route = match recording {
-                    Some(recording) => Route::Recorded(Box::new(recorded(recording))),
-                    None => Route::Plain,
-                };
-                Ok(logits)
-            }
-            Err(error) => {
-                tracing::warn!(
-                    "tokens are computed by launches of their own, several times slower: the GPU did not \
-                     record them: {error}; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"
-                );
-                cache.route = Route::Plain;
-                let hidden = self.decode(cache, token_ids);
-                Ok(self.logits(hidden))
+        // One that is recorded takes the place of the next one, too.
+        if matches!(route, Route::Records) && room > 1 {
+            let mut inputs = StepInputs::new(self, ends, token_ids);
+            let mut token = NewToken {
+                decoder: self,
+                layers,
+                inputs: &mut inputs,
+                ends,
+                token_ids,
+            };
+            match record(&self.device(), &mut token) {
+                Ok((logits, recording)) => {
+                    *route = match recording {
+                        Some(recording) => Route::Recorded(Box::new(RecordedStep {
+                            recording,
+                            inputs,
+                            logits: logits.clone(),
+                        })),
+                        None => Route::Plain,
+                    };
+                    cache.filled += 1;
+                    return Ok(logits);
+                }
+                Err(error) => {
+                    REFUSES.store(true, Ordering::Relaxed);
+                    tracing::warn!(
+                        "tokens are computed by launches of their own, several times slower: the GPU did not \
+                         record them: {error}; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"
+                    );
+                }
             }
         }
+        cache.route = Route::Plain;
+        let hidden = self.decode(cache, token_ids);
+        Ok(self.logits(hidden))
     }
 
     /// The normed hidden states of one new token a row, whose keys and values go into the cache.

@@ -335,7 +335,7 @@ impl BlockwisePass<'_> {
             let Some(adapter) = &mut linear.adapter else {
                 continue;
             };
-            *adapter = adapter.map(leaf);
+            *adapter = adapter.tracked(leaf);
             if let Some(start) = self.start_of(layer, stack) {
                 *adapter = adapter.clone().with_gradient_in(&self.gradient, start);
             }

@@ -30,7 +30,7 @@ pub fn backward(
         .flat_map(|block| &mut block.stacks)
         .filter_map(|s| s.adapter.as_mut())
     {
-        *adapter = adapter.map(leaf);
+        *adapter = adapter.tracked(leaf);
     }
     let rows = supervision.row_numbers();
     let mut x = tracked.embed(&batch.input_ids);

@@ -3,12 +3,13 @@
 //! To name a large model by its content takes as long as to load it, or longer, and no step needs the
 //! name. A thread reads beside the first steps; what needs the lock waits for it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use tooltune_files::SplitRecord;
 
-use super::run_lock::RunLock;
+use super::run_lock::{LOCK_FILE, RunLock, file_times};
 use crate::config::Config;
 use crate::error::Error;
 
@@ -25,8 +26,8 @@ enum State {
     Reading(JoinHandle<Result<RunLock, Error>>),
     /// What every checkpoint keeps of it.
     Written(Vec<u8>),
-    /// The reading ended in an error, which was answered.
-    Failed,
+    /// There is none, for this reason, which was answered as an error.
+    Failed(String),
 }
 
 impl PendingLock {
@@ -49,12 +50,24 @@ impl PendingLock {
         split: Option<&SplitRecord>,
     ) -> Result<Self, Error> {
         let (config, validation) = (config.clone(), split.cloned());
+        // What cannot be listed is an error of the reading.
+        let before = file_times(&config).ok();
         let reading = std::thread::Builder::new().name("inputs".to_owned());
         let reading = reading.spawn(move || {
-            Ok(RunLock {
+            let lock = RunLock {
                 validation,
                 ..RunLock::of(&config, None)?
-            })
+            };
+            if let Some(before) = before {
+                for file in changed(&before, &file_times(&config)?) {
+                    tracing::warn!(
+                        "{}: the file was changed after the run had read it; {LOCK_FILE} names what it \
+                         holds now",
+                        file.display()
+                    );
+                }
+            }
+            Ok(lock)
         });
         Ok(Self {
             run_dir: run_dir.to_owned(),
@@ -83,10 +96,11 @@ impl PendingLock {
         self.write()?;
         match &self.state {
             State::Written(bytes) => Ok(bytes.clone()),
-            _ => Err(Error::Usage(format!(
-                "{}: the inputs of the run could not be read",
+            State::Failed(reason) => Err(Error::Usage(format!(
+                "{}: {LOCK_FILE} was not written: {reason}",
                 self.run_dir.display()
             ))),
+            State::Reading(_) => unreachable!("it was waited for"),
         }
     }
 
@@ -94,14 +108,34 @@ impl PendingLock {
         if !matches!(self.state, State::Reading(_)) {
             return Ok(());
         }
-        if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Failed) {
+        let gone = State::Failed("a thread panicked".to_owned());
+        if let State::Reading(reading) = std::mem::replace(&mut self.state, gone) {
             let read = reading.join();
-            let lock = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            lock.write(&self.run_dir)?;
-            self.state = State::Written(lock.for_checkpoint());
+            let read = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let written = read.and_then(|lock| {
+                lock.write(&self.run_dir)?;
+                Ok(lock.for_checkpoint())
+            });
+            match written {
+                Ok(bytes) => self.state = State::Written(bytes),
+                Err(error) => {
+                    self.state = State::Failed(error.to_string());
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// The files of which both know something else, or that only one knows.
+fn changed<T: PartialEq>(
+    before: &BTreeMap<PathBuf, T>,
+    now: &BTreeMap<PathBuf, T>,
+) -> BTreeSet<PathBuf> {
+    let files = before.keys().chain(now.keys());
+    let others = files.filter(|&file| before.get(file) != now.get(file));
+    others.cloned().collect()
 }
 
 impl Drop for PendingLock {
@@ -118,7 +152,6 @@ impl Drop for PendingLock {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run_lock::LOCK_FILE;
     use super::*;
     use crate::config::LoadedConfig;
 
@@ -178,8 +211,39 @@ mod tests {
             .for_checkpoint()
             .expect_err("no weights")
             .to_string();
-        assert!(error.contains("could not be read"), "{error}");
+        assert!(error.contains("run.lock.json was not written"), "{error}");
+        assert!(error.contains(&model.path().display().to_string()));
         drop(begin());
         assert!(!dir.path().join(LOCK_FILE).exists());
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_written_blames_no_input() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path(), Path::new("nowhere"));
+        let no_dir = dir.path().join("rows.jsonl");
+        let mut pending = PendingLock::read(&no_dir, &config, None).expect("a thread");
+        for _ in 0..2 {
+            let error = pending.for_checkpoint().expect_err("no folder").to_string();
+            assert!(error.contains(LOCK_FILE), "{error}");
+            assert!(!error.contains("inputs"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_changed_while_they_are_read_are_found() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path(), Path::new("nowhere"));
+        let rows = dir.path().join("rows.jsonl");
+        let before = file_times(&config).expect("listed");
+        assert!(before.contains_key(&rows));
+        assert_eq!(
+            changed(&before, &file_times(&config).expect("listed")),
+            BTreeSet::new()
+        );
+        std::fs::write(&rows, "{}\n{}\n").expect("written");
+        let now = file_times(&config).expect("listed");
+        assert_eq!(changed(&before, &now), BTreeSet::from([rows.clone()]));
+        assert_eq!(changed(&before, &BTreeMap::new()), BTreeSet::from([rows]));
     }
 }

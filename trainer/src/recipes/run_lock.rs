@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::CheckpointError;
@@ -344,18 +345,42 @@ fn is_weights(file: &str) -> bool {
     end("safetensors") || end("gguf")
 }
 
+/// Length and time of modification of each file that a config names: of two that differ the file was
+/// changed in between.
+///
+/// # Errors
+///
+/// A file that is not there, or a folder that cannot be listed.
+pub(super) fn file_times(
+    config: &Config,
+) -> Result<BTreeMap<PathBuf, (u64, Option<SystemTime>)>, Error> {
+    let mut times = BTreeMap::new();
+    let named = named_files(config).into_iter();
+    for (setting, path) in named.filter(|(_, path)| path.exists()) {
+        for file in files_of(&setting, &path)?.into_values() {
+            let metadata = std::fs::metadata(&file).map_err(Error::io(&file, "read"))?;
+            times.insert(file, (metadata.len(), metadata.modified().ok()));
+        }
+    }
+    Ok(times)
+}
+
+/// The files of a setting by their names below its path.
+fn files_of(setting: &str, path: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
+    if MODELS.contains(&setting) {
+        return Ok(model_files(path)?);
+    }
+    if setting != STARTING_ADAPTER {
+        return Ok(all_files(path)?);
+    }
+    let mut files = all_files(&starting_folder(path)?)?;
+    files.retain(|name, _| name.starts_with("adapter_"));
+    Ok(files)
+}
+
 impl Input {
     fn read(setting: String, path: &Path, known: Option<&Input>) -> Result<Input, Error> {
-        let files = if MODELS.contains(&setting.as_str()) {
-            model_files(path)?
-        } else if setting == STARTING_ADAPTER {
-            let files = all_files(&starting_folder(path)?)?.into_iter();
-            files
-                .filter(|(name, _)| name.starts_with("adapter_"))
-                .collect()
-        } else {
-            all_files(path)?
-        };
+        let files = files_of(&setting, path)?;
         let digest = |(name, file): (String, PathBuf)| -> Result<_, CheckpointError> {
             let known = known.and_then(|known| known.files.get(&name));
             let digest = FileDigest::of(&file, known)?;
