@@ -186,6 +186,33 @@ def sensitivity(table: dict) -> list:
     return [f"A rate that is a fifth lower takes off: {', '.join(cells)}."]
 
 
+def at_other_rates(table: dict) -> list:
+    """The shown model's steps by products and attention of other rates, and the rate of products that rounder numbers take."""
+    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    steps = [SHOWN._replace(dropout=dropout, blocks=blocks) for blocks in ("kept", "recomputed") for dropout in (0.0, 0.05)]
+
+    def speed_at(step, products, forward, backward):
+        own = [share._replace(share=rate / gpu.tflops) for share, rate in ((gpu.products, products), (gpu.forward, forward), (gpu.backward, backward))]
+        other = gpu._replace(products=own[0], forward=own[1], backward=own[2])
+        return speed(step, works(step, table[name_of(step)][0], read_shape(step.shape), other))
+
+    *alone, published = rates.ALONE
+    in_steps = [gpu.tflops * share.share for share in (gpu.products, gpu.forward, gpu.backward)]
+    middle = [(low + high) / 2 for low, high in zip(in_steps, alone)]
+    lines = [
+        "| products, attention forward, backward, TFLOP/s | of | " + " | ".join(f"{step.blocks}, dropout {step.dropout:g}" for step in steps) + " |",
+        "|---|---|" + "--:|" * len(steps),
+    ]
+    for of, values in (("the table above", in_steps), ("the middle of both", middle), (f"kernels alone, published: {published}", alone)):
+        cells = [f"{speed_at(step, *values):,.0f}" for step in steps]
+        lines.append(f"| {', '.join(f'{value:.0f}' for value in values)} | {of} | " + " | ".join(cells) + " |")
+    needed = []
+    for step, wanted in ((steps[0], 16000), (steps[2], 11600)):
+        rate = next(rate for rate in range(400, 990) if speed_at(step, rate, *in_steps[1:]) >= wanted)
+        needed.append(f"{wanted:,} tokens a second with blocks {step.blocks} take products of {rate} TFLOP/s")
+    return [*lines, "", f"Without dropout, and attention as in the first line, {'; '.join(needed)}."]
+
+
 # ------------------------------------------------------------------------------------------ measured pages
 
 
@@ -269,6 +296,12 @@ def page(table: dict, measured: list) -> list:
         *shown_work(table),
         "",
         *sensitivity(table),
+        "",
+        f"## At other rates: {SHOWN.shape}, {SHOWN.documents} x {SHOWN.length:,}, {SHOWN_GPU}",
+        "",
+        "Which of them a step has is a matter of its power and clock: in the steps that were measured on an H200, products had four fifths of what they have alone.",
+        "",
+        *at_other_rates(table),
         "",
         *forecast_evaluation.section(table),
         "",
