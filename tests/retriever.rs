@@ -244,6 +244,24 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
 }
 
 #[test]
+fn a_profile_of_a_retriever_has_its_steps_evaluations_and_saves() {
+    let workplace = workplace();
+    workplace.write("retriever.toml", alone("run", ""));
+    let said = workplace
+        .run(["train", "retriever.toml", "--profile"])
+        .success();
+    assert!(said.contains("profile of steps 2 to 6"), "{said}");
+    let page = workplace.read("run/profile/operations.md");
+    let operations = page.lines().filter_map(|line| line.split(" | ").next());
+    let operations: Vec<&str> = operations
+        .map(|name| name.trim_start_matches("| "))
+        .collect();
+    for name in ["retriever step", "evaluation", "save"] {
+        assert!(operations.contains(&name), "no {name} in {page}");
+    }
+}
+
+#[test]
 fn a_resumed_retriever_equals_the_uninterrupted_one() {
     let workplace = workplace();
     for (run, extra) in [

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_kernels::operation;
 
 use super::history::HISTORY_FILE;
 use super::pending_lock::PendingLock;
@@ -165,6 +166,7 @@ impl Run<'_> {
         if self.evaluation_is_due(retriever)
             && let Some(suites) = &self.suites
         {
+            operation!("evaluation");
             let found = suites.ranked(&retriever.present());
             let (metrics, files) = match found {
                 Ok(found) => found,
@@ -202,6 +204,7 @@ impl Run<'_> {
         retriever: &RetrieverRun<'_>,
         mut extra: BTreeMap<String, Vec<u8>>,
     ) -> Result<(), Error> {
+        operation!("save");
         extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
         extra.insert(LOCK_FILE.to_string(), self.lock.for_checkpoint()?);
         self.reporter.sync()?;
