@@ -160,7 +160,7 @@ pub fn backward_watched(
         },
         rows,
         slots,
-        gradient: FlatGradient::new(n_trained(decoder, slots)),
+        gradient: FlatGradient::new(slots.iter().map(AdapterSlot::n_values).sum()),
     };
     let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
     let Some((mut kept, last)) = pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
@@ -192,14 +192,19 @@ pub fn backward_watched(
         }
     }
     parts.reverse();
-    parts.extend(d_head);
+    // Whole weights may be far larger than all factors: they get no memory before they have gradients.
+    let mut gradients = vec![pass.gradient.joined(parts)];
+    gradients.extend(d_head);
     if decoder.trained.embed_tokens.is_some() {
         let d_embedded = d_input.expect("every block hands it down where the embedding is trained");
-        parts.push(embedding_gradient(decoder, &batch.input_ids, d_embedded));
+        gradients.push(embedding_gradient(decoder, &batch.input_ids, d_embedded));
     }
     Ok(Some(MicroBatchGradient {
         loss_sum,
-        gradient: pass.gradient.joined(parts),
+        gradient: match <[_; 1]>::try_from(gradients) {
+            Ok([of_factors]) => of_factors,
+            Err(all) => Tensor::cat(all, 0),
+        },
     }))
 }
 
@@ -357,15 +362,6 @@ impl BlockwisePass<'_> {
             .find(|slot| slot.place() == (layer, stack));
         first.map(|slot| slot.offset)
     }
-}
-
-/// Values of all that is trained.
-fn n_trained(decoder: &Decoder, slots: &[AdapterSlot]) -> usize {
-    let trained = &decoder.trained;
-    let whole = [&trained.lm_head, &trained.embed_tokens];
-    let whole = whole.into_iter().flatten().map(Tensor::shape);
-    let whole: usize = whole.map(|shape| shape.num_elements()).sum();
-    slots.iter().map(AdapterSlot::n_values).sum::<usize>() + whole
 }
 
 /// The model as it was before it learned; the weights are shared.
