@@ -5,11 +5,11 @@
 //! many rows of a large model, nothing is gained, and nothing is recorded. What changes from token to token
 //! is read from memory that is written in between ([`crate::HeldNumbers`], [`crate::RopeTable::replace`]).
 
-use std::fmt;
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
 use std::time::Instant;
 
 use burn::tensor::Device;
+use thiserror::Error;
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
 use {
     burn::backend::DispatchDevice,
@@ -24,16 +24,15 @@ pub struct Recording {
 }
 
 /// Why work was not recorded or not done again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordingError(String);
-
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecordingError {
+    /// The device or its driver refused it.
+    #[error("{0}")]
+    Refused(String),
+    /// The recording gave other results than the work.
+    #[error("it gave other results when it did the work again")]
+    OtherResults,
 }
-
-impl std::error::Error for RecordingError {}
 
 /// The environment variable that is `0` where nothing is to be recorded, and `1` where also that is from
 /// which nothing is gained.
@@ -74,15 +73,15 @@ pub trait Recordable {
     /// was written before, and give the same where it finds its own results.
     fn launch(&mut self) -> Self::Given;
 
-    /// Writes its own inputs where the work reads them, or others of the same sizes, which it may write down
-    /// the results of without harm.
+    /// Writes its own inputs where the work reads them, or others of the same sizes, whose results overwrite
+    /// nothing that is wanted.
     fn place_inputs(&mut self, inputs: Inputs);
 
-    /// Numbers by which a recording that does something else is told: all that is given, or most of it.
+    /// The numbers that are compared to detect a wrong recording.
     fn numbers(given: &Self::Given) -> Vec<f32>;
 }
 
-/// What is computed of.
+/// Which inputs are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     /// The inputs that were there.
@@ -95,8 +94,8 @@ pub enum Inputs {
 /// longer than the host, unless `TOOLTUNE_CUDA_GRAPHS` is `1`.
 ///
 /// Work that is recorded is done twice: once as always, so that kernels are compiled and memory is there,
-/// and once as a recording, whose results must be the same. The recording is made of other inputs, so that
-/// one which has not learned where inputs lie, but what they were, gives something else.
+/// and once as a recording, whose results must be the same. It is recorded with other inputs: a recording that
+/// holds values of inputs instead of their addresses then gives something else.
 ///
 /// # Errors
 ///
@@ -108,8 +107,9 @@ pub fn record<W: Recordable>(
     device: &Device,
     work: &mut W,
 ) -> Result<(W::Given, Option<Recording>), RecordingError> {
-    let error = |error: cubecl::server::ServerError| RecordingError(error.to_string());
-    let client = client(device).ok_or_else(|| RecordingError("no CUDA device".to_owned()))?;
+    let error = |error: cubecl::server::ServerError| RecordingError::Refused(error.to_string());
+    let client =
+        client(device).ok_or_else(|| RecordingError::Refused("no CUDA device".to_owned()))?;
     client.graph_prepare().map_err(error)?;
     let started = Instant::now();
     let first = work.launch();
@@ -118,7 +118,7 @@ pub fn record<W: Recordable>(
     let of_host = started.elapsed().as_secs_f64();
     let synced = device.sync();
     let of_both = started.elapsed().as_secs_f64();
-    let synced = synced.map_err(|failed| RecordingError(failed.to_string()));
+    let synced = synced.map_err(|failed| RecordingError::Refused(failed.to_string()));
     let is_of_gpu = of_both > OF_THE_GPU * of_host && !is_forced();
     let ended = flushed.and(synced);
     if ended.is_err() || is_of_gpu {
@@ -139,9 +139,7 @@ pub fn record<W: Recordable>(
     recording.replay()?;
     match agree(&expected, &W::numbers(&given)) {
         true => Ok((given, Some(recording))),
-        false => Err(RecordingError(
-            "it gave other results when it did the work again".to_owned(),
-        )),
+        false => Err(RecordingError::OtherResults),
     }
 }
 
@@ -156,14 +154,15 @@ pub fn record<W: Recordable>(
     _work: &mut W,
 ) -> Result<(W::Given, Option<Recording>), RecordingError> {
     let reason = "this build records no work; build it with the feature cuda, without fusion";
-    Err(RecordingError(reason.to_owned()))
+    Err(RecordingError::Refused(reason.to_owned()))
 }
 
 /// Whether two runs gave the same, but for the order of sums of bf16: an algorithm may depend on where memory
 /// lies.
 #[cfg(any(test, all(feature = "cuda", not(feature = "fusion"))))]
 fn agree(expected: &[f32], found: &[f32]) -> bool {
-    let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let finite = expected.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(0.0f32, |most, x| most.max(x.abs()));
     let bound = largest / 64.0;
     let is_near = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a - b).abs() <= bound;
     expected.len() == found.len() && expected.iter().zip(found).all(is_near)
@@ -183,7 +182,8 @@ impl Recording {
         // SAFETY: the work writes on pages that the pool neither gives back nor gives to others while the
         // graph lives, so that it touches nobody else's memory, also where a tensor was dropped. It is
         // launched on the stream that it was recorded on, in order with all that this thread does there.
-        unsafe { self.graph.replay() }.map_err(|error| RecordingError(error.to_string()))?;
+        unsafe { self.graph.replay() }
+            .map_err(|error| RecordingError::Refused(error.to_string()))?;
         Ok(())
     }
 }
@@ -206,14 +206,17 @@ mod tests {
 
     #[test]
     fn results_agree_up_to_the_order_of_sums() {
-        let expected = [1.0, -64.0, 0.0, f32::NAN];
+        let (nan, infinite) = (f32::NAN, f32::INFINITY);
+        let expected = [1.0, -64.0, infinite, nan];
         assert!(agree(&expected, &expected));
-        assert!(agree(&expected, &[1.5, -63.5, -0.0, f32::NAN]));
+        assert!(agree(&expected, &[1.5, -63.5, infinite, nan]));
         for other in [
-            &[3.0, -64.0, 0.0, f32::NAN][..],
-            &[1.0, -64.0, f32::NAN, f32::NAN],
-            &[1.0, -64.0, 0.0, 0.0],
-            &[1.0, -64.0, 0.0],
+            &[3.0, -64.0, infinite, nan][..],
+            &[nan, -64.0, infinite, nan],
+            &[1.0, -64.0, 0.0, nan],
+            &[1.0, -64.0, -infinite, nan],
+            &[1.0, -64.0, infinite, 0.0],
+            &[1.0, -64.0, infinite],
         ] {
             assert!(!agree(&expected, other), "{other:?}");
         }

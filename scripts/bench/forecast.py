@@ -187,7 +187,7 @@ def sensitivity(table: dict) -> list:
 
 
 def at_other_rates(table: dict) -> list:
-    """The shown model's steps by products and attention of other rates, and the rate of products that rounder numbers take."""
+    """The shown model's steps by products and attention of other rates, and the rate of products that some targets need."""
     gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
     steps = [SHOWN._replace(dropout=dropout, blocks=blocks) for blocks in ("kept", "recomputed") for dropout in (0.0, 0.05)]
 
@@ -208,8 +208,10 @@ def at_other_rates(table: dict) -> list:
         lines.append(f"| {', '.join(f'{value:.0f}' for value in values)} | {of} | " + " | ".join(cells) + " |")
     needed = []
     for step, wanted in ((steps[0], 16000), (steps[2], 11600)):
-        rate = next(rate for rate in range(400, 990) if speed_at(step, rate, *in_steps[1:]) >= wanted)
-        needed.append(f"{wanted:,} tokens a second with blocks {step.blocks} take products of {rate} TFLOP/s")
+        rates_of_products = range(1, round(gpu.tflops) + 1)
+        rate = next((rate for rate in rates_of_products if speed_at(step, rate, *in_steps[1:]) >= wanted), None)
+        products = f"products of {rate} TFLOP/s" if rate else "more than the peak of products"
+        needed.append(f"{wanted:,} tokens a second with blocks {step.blocks} need {products}")
     return [*lines, "", f"Without dropout, and attention as in the first line, {'; '.join(needed)}."]
 
 
@@ -299,7 +301,7 @@ def page(table: dict, measured: list) -> list:
         "",
         f"## At other rates: {SHOWN.shape}, {SHOWN.documents} x {SHOWN.length:,}, {SHOWN_GPU}",
         "",
-        "Which of them a step has is a matter of its power and clock: in the steps that were measured on an H200, products had four fifths of what they have alone.",
+        "Which rates a step reaches depends on power and clock: in the steps that were measured on an H200, products reached four fifths of what they reach alone.",
         "",
         *at_other_rates(table),
         "",

@@ -69,7 +69,7 @@ GPUS = [
 
 # Of kernels that run alone, on an H100 or H200: TFLOP/s of products, of attention forward and backward, and who published them.
 CUDNN_H200 = "https://github.com/NVIDIA/cudnn-frontend/blob/505fcfebcc8c0b48b48f32f6d88b94eb969b3e4b/benchmark/benchmark_results.csv"
-ALONE = (794, 542, 444, f"[products]({MAMF.partition(',')[0]}), [attention of 4,096 tokens, by cuDNN on an H200]({CUDNN_H200})")
+ALONE = (794, 542, 444, f"[products]({MAMF.partition(',')[0]}), [attention of 4 x 4,096 tokens, 16 heads, by cuDNN on an H200]({CUDNN_H200})")
 
 # Microseconds that the GPU is idle between two kernels of a stream: two of almost nothing take 1.1 to 1.3
 # (https://github.com/pytorch/pytorch/issues/161104), of which the next one hides a part.

@@ -44,12 +44,12 @@ pub fn backward_with_gradient<const D: usize>(
     Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait BackwardOps: Backend {
-    /// A tensor whose gradient for `y` is `dy`, whatever its own gradient, which autodiff fills with ones, is.
+    /// The root of the pass: it hands `dy` to `y` and ignores the ones that autodiff begins with.
     #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new(ROOT))]
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// What autodiff begins with on a GPU: ones for no value take no launch, but Fusion has no tensors of nothing.
+/// Shape of the root on a GPU: to fill an empty tensor with ones takes no launch, but Fusion has no empty ones.
 #[cfg(feature = "cube")]
 const ROOT: [usize; 1] = [if cfg!(feature = "fusion") { 1 } else { 0 }];
 

@@ -17,8 +17,8 @@ use super::layers::Mixer;
 /// Tokens a row below which a recording, which takes as long as two of them, is not worth it.
 const RECORDED_TOKENS: usize = 8;
 
-/// Whether this machine's GPU records no tokens, or wrong ones: it is not asked again.
-static REFUSES: AtomicBool = AtomicBool::new(false);
+/// Whether a recording gave other tokens here: nothing is recorded any more.
+static IS_WRONG: AtomicBool = AtomicBool::new(false);
 
 /// How the next token of a cache is computed.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Route {
         let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // The state of linear attention is another tensor after each token, and growth begins anywhere.
         let is_fixed = config.layers.iter().all(is_same) && config.query_growth.is_none();
-        let is_tried = is_fixed && n_new >= RECORDED_TOKENS && !REFUSES.load(Ordering::Relaxed);
+        let is_tried = is_fixed && n_new >= RECORDED_TOKENS && !IS_WRONG.load(Ordering::Relaxed);
         match is_tried && records(&decoder.device()) {
             true => Self::Records,
             false => Self::Plain,
@@ -165,8 +165,12 @@ impl Recordable for NewToken<'_> {
         self.inputs.replace(self.decoder, ends, &token_ids);
     }
 
+    /// Logits of the first and the last row: all rows find their inputs in the same way, and those of many
+    /// rows take longer to read than a token to compute.
     fn numbers(logits: &Tensor<2>) -> Vec<f32> {
-        logits.to_data().iter::<f32>().collect()
+        let [rows, _] = logits.dims();
+        let both = [0, rows - 1].map(|row| logits.clone().narrow(0, row, 1).into_data());
+        both.iter().flat_map(|row| row.iter::<f32>()).collect()
     }
 }
 
@@ -197,6 +201,10 @@ impl Decoder {
     /// # Errors
     ///
     /// A GPU that does not do again what it has recorded.
+    ///
+    /// # Panics
+    ///
+    /// If the cache has no room left: a bug of the caller.
     pub fn next_logits(
         &self,
         cache: &mut KvCache,
@@ -206,6 +214,7 @@ impl Decoder {
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
         assert!(room > 0, "next_logits: {} columns are full", cache.filled);
+        // As `KvCache::ends`, which would borrow all of the cache.
         let ends = Ends {
             starts: &cache.starts,
             filled: cache.filled,
@@ -218,7 +227,7 @@ impl Decoder {
             cache.filled += 1;
             return Ok(step.logits.clone());
         }
-        // One that is recorded takes the place of the next one, too.
+        // A recording needs room for the column of the next token, too.
         if matches!(route, Route::Records) && room > 1 {
             let mut inputs = StepInputs::new(self, ends, token_ids);
             let mut token = NewToken {
@@ -242,7 +251,9 @@ impl Decoder {
                     return Ok(logits);
                 }
                 Err(error) => {
-                    REFUSES.store(true, Ordering::Relaxed);
+                    if error == RecordingError::OtherResults {
+                        IS_WRONG.store(true, Ordering::Relaxed);
+                    }
                     tracing::warn!(
                         "tokens are computed by launches of their own, several times slower: the GPU did not \
                          record them: {error}; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"

@@ -3,13 +3,12 @@
 //! To name a large model by its content takes as long as to load it, or longer, and no step needs the
 //! name. A thread reads beside the first steps; what needs the lock waits for it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use tooltune_files::SplitRecord;
 
-use super::run_lock::{LOCK_FILE, RunLock, file_times};
+use super::run_lock::{InputTimes, LOCK_FILE, RunLock};
 use crate::config::Config;
 use crate::error::Error;
 
@@ -39,7 +38,7 @@ impl PendingLock {
         }
     }
 
-    /// Begins to read what a new run is made from.
+    /// Begins to read what a new run is made from, and says which files are no longer as they were `before`.
     ///
     /// # Errors
     ///
@@ -48,24 +47,22 @@ impl PendingLock {
         run_dir: &Path,
         config: &Config,
         split: Option<&SplitRecord>,
+        before: &InputTimes,
     ) -> Result<Self, Error> {
         let (config, validation) = (config.clone(), split.cloned());
-        // What cannot be listed is an error of the reading.
-        let before = file_times(&config).ok();
+        let before = before.clone();
         let reading = std::thread::Builder::new().name("inputs".to_owned());
         let reading = reading.spawn(move || {
             let lock = RunLock {
                 validation,
                 ..RunLock::of(&config, None)?
             };
-            if let Some(before) = before {
-                for file in changed(&before, &file_times(&config)?) {
-                    tracing::warn!(
-                        "{}: the file was changed after the run had read it; {LOCK_FILE} names what it \
-                         holds now",
-                        file.display()
-                    );
-                }
+            for file in before.changed(&InputTimes::of(&config)) {
+                tracing::warn!(
+                    "{}: the file was changed while the run began; {LOCK_FILE} names what it holds now, and \
+                     the run may have read what it held before",
+                    file.display()
+                );
             }
             Ok(lock)
         });
@@ -128,16 +125,6 @@ impl PendingLock {
     }
 }
 
-/// The files of which both know something else, or that only one knows.
-fn changed<T: PartialEq>(
-    before: &BTreeMap<PathBuf, T>,
-    now: &BTreeMap<PathBuf, T>,
-) -> BTreeSet<PathBuf> {
-    let files = before.keys().chain(now.keys());
-    let others = files.filter(|&file| before.get(file) != now.get(file));
-    others.cloned().collect()
-}
-
 impl Drop for PendingLock {
     /// A run that ends early says what it was made from, too.
     fn drop(&mut self) {
@@ -152,6 +139,8 @@ impl Drop for PendingLock {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::config::LoadedConfig;
 
@@ -172,7 +161,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         // What is not there is no input.
         let config = config(dir.path(), Path::new("nowhere"));
-        let begin = || PendingLock::read(dir.path(), &config, None).expect("a thread");
+        let begin = || {
+            PendingLock::read(dir.path(), &config, None, &InputTimes::of(&config))
+                .expect("a thread")
+        };
         let of_run = || RunLock::of_run(dir.path()).expect("readable");
         let expected = RunLock::of(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
@@ -197,7 +189,10 @@ mod tests {
         let (dir, model) = (dir.expect("a folder"), model.expect("a folder"));
         // A model without weights.
         let config = config(dir.path(), model.path());
-        let begin = || PendingLock::read(dir.path(), &config, None).expect("a thread");
+        let begin = || {
+            PendingLock::read(dir.path(), &config, None, &InputTimes::of(&config))
+                .expect("a thread")
+        };
         let mut pending = begin();
         let error = pending
             .for_checkpoint()
@@ -222,7 +217,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let config = config(dir.path(), Path::new("nowhere"));
         let no_dir = dir.path().join("rows.jsonl");
-        let mut pending = PendingLock::read(&no_dir, &config, None).expect("a thread");
+        let mut pending =
+            PendingLock::read(&no_dir, &config, None, &InputTimes::of(&config)).expect("a thread");
         for _ in 0..2 {
             let error = pending.for_checkpoint().expect_err("no folder").to_string();
             assert!(error.contains(LOCK_FILE), "{error}");
@@ -235,15 +231,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let config = config(dir.path(), Path::new("nowhere"));
         let rows = dir.path().join("rows.jsonl");
-        let before = file_times(&config).expect("listed");
-        assert!(before.contains_key(&rows));
-        assert_eq!(
-            changed(&before, &file_times(&config).expect("listed")),
-            BTreeSet::new()
-        );
+        let before = InputTimes::of(&config);
+        assert_eq!(before.changed(&InputTimes::of(&config)), BTreeSet::new());
         std::fs::write(&rows, "{}\n{}\n").expect("written");
-        let now = file_times(&config).expect("listed");
-        assert_eq!(changed(&before, &now), BTreeSet::from([rows.clone()]));
-        assert_eq!(changed(&before, &BTreeMap::new()), BTreeSet::from([rows]));
+        let now = InputTimes::of(&config);
+        assert_eq!(before.changed(&now), BTreeSet::from([rows.clone()]));
+        let none = InputTimes::default();
+        assert_eq!(before.changed(&none), BTreeSet::from([rows.clone()]));
+        assert_eq!(none.changed(&before), BTreeSet::from([rows]));
     }
 }

@@ -12,7 +12,7 @@ use tooltune_rows::text::TemplateDate;
 
 use super::pending_lock::PendingLock;
 use super::preparation::Flattened;
-use super::run_lock::{Extension, LOCK_FILE, RunLock};
+use super::run_lock::{Extension, InputTimes, LOCK_FILE, RunLock};
 use crate::config::{Change, Config, LoadedConfig, LrSchedulerType, OnResume, diff};
 use crate::error::Error;
 
@@ -30,7 +30,7 @@ pub struct RunSteps {
 
 /// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after comparing
 /// its inputs with those that it began with; answers the lock, which is still being made of a run that
-/// starts. A run that is longer now says so.
+/// starts. A run that is longer now says so, and one whose `inputs` have changed since they were listed.
 ///
 /// # Errors
 ///
@@ -41,13 +41,14 @@ pub fn begin(
     run_dir: &Path,
     steps: RunSteps,
     split: Option<&SplitRecord>,
+    inputs: &InputTimes,
 ) -> Result<PendingLock, Error> {
     let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
     let lock = match RunLock::of_run(run_dir)? {
-        None => PendingLock::read(run_dir, config, split)?,
+        None => PendingLock::read(run_dir, config, split, inputs)?,
         Some(earlier) => {
             let now = RunLock::of(config, Some(&earlier))?;
             earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;

@@ -3,7 +3,7 @@
 //! A copy lies in every checkpoint, so that a run whose own is gone, and a checkpoint that was copied
 //! elsewhere, still know it. The copy leaves out the times of modification, which are of one machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -345,24 +345,32 @@ fn is_weights(file: &str) -> bool {
     end("safetensors") || end("gguf")
 }
 
-/// Length and time of modification of each file that a config names: of two that differ the file was
-/// changed in between.
-///
-/// # Errors
-///
-/// A file that is not there, or a folder that cannot be listed.
-pub(super) fn file_times(
-    config: &Config,
-) -> Result<BTreeMap<PathBuf, (u64, Option<SystemTime>)>, Error> {
-    let mut times = BTreeMap::new();
-    let named = named_files(config).into_iter();
-    for (setting, path) in named.filter(|(_, path)| path.exists()) {
-        for file in files_of(&setting, &path)?.into_values() {
-            let metadata = std::fs::metadata(&file).map_err(Error::io(&file, "read"))?;
-            times.insert(file, (metadata.len(), metadata.modified().ok()));
+/// Length and time of modification of each file that a config names: if two readings differ, a file changed
+/// between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InputTimes(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
+
+impl InputTimes {
+    /// As they are now. What cannot be listed or read is left out: whoever reads it says so.
+    pub fn of(config: &Config) -> Self {
+        let mut times = BTreeMap::new();
+        for (setting, path) in named_files(config) {
+            let files = files_of(&setting, &path).unwrap_or_default();
+            for file in files.into_values() {
+                if let Ok(metadata) = std::fs::metadata(&file) {
+                    times.insert(file, (metadata.len(), metadata.modified().ok()));
+                }
+            }
         }
+        Self(times)
     }
-    Ok(times)
+
+    /// The files whose entries differ, or that only one of both has.
+    pub(super) fn changed(&self, now: &Self) -> BTreeSet<PathBuf> {
+        let files = self.0.keys().chain(now.0.keys());
+        let others = files.filter(|&file| self.0.get(file) != now.0.get(file));
+        others.cloned().collect()
+    }
 }
 
 /// The files of a setting by their names below its path.

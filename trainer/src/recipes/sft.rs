@@ -165,7 +165,8 @@ impl<'a> Run<'a> {
             taken: state.step,
             total: preparation.total_steps,
         };
-        let lock = run_files::begin(config, run_dir.path(), steps, preparation.split.as_ref())?;
+        let (split, inputs) = (preparation.split.as_ref(), &preparation.inputs);
+        let lock = run_files::begin(config, run_dir.path(), steps, split, inputs)?;
         run_dir.set_aside_after(state.step)?;
         selection::fix(config, &run_dir)?;
         let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;

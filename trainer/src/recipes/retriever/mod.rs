@@ -71,7 +71,7 @@ pub fn train(
         taken: retriever.state.step,
         total: preparation.total_steps,
     };
-    let lock = run_files::begin(config, run_dir.path(), steps, None)?;
+    let lock = run_files::begin(config, run_dir.path(), steps, None, &preparation.inputs)?;
     run_dir.set_aside_after(retriever.state.step)?;
     selection::fix(config, &run_dir)?;
     let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
