@@ -341,8 +341,10 @@ def main():
     adamw(checks)
     low_rank(checks, "dropout", 3, 1, True)
     low_rank(checks, "wide dropout", 3, 4, True)
+    low_rank(checks, "wide plain", 2, 4, False)
     low_rank(checks, "plain", 2, 1, False)
     low_rank(checks, "few rows", 2, 1, True, low_rows=16)
+    low_rank(checks, "wide, few rows", 3, 4, True, low_rows=16)
     for c, causal in [(64, True), (128, True), (64, False)]:
         for walked in [64, 32]:
             form = ("_on_cores_t_bf16_n_8", c, causal, f", {walked} rows")

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 
 use super::tiles::{
     ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, Rows,
-    UNITS, VECTOR, chosen, fragment, no_sums, pitch, put, store,
+    SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, chosen, fragment, no_sums, pitch, put, store,
 };
 
 /// Columns of a cube.
@@ -33,6 +33,12 @@ const fn lows_of(form: Form, lanes: usize) -> usize {
 /// Bytes of shared memory, of elements of two bytes.
 pub(super) fn shared_bytes(form: Form) -> usize {
     16 * (form.copies() * tile_of(form) + lows_of(form, form.parts)) + 4 * 8 * FRAGMENT_NUMBERS
+}
+
+/// Registers of a unit for its sums and for what it has read ahead.
+pub(super) fn registers(form: Form) -> usize {
+    let vectors = form.gradient_rows * (COLUMN_VECTORS + form.low_vectors());
+    VECTOR_REGISTERS * vectors.div_ceil(UNITS) + SUM_REGISTERS * form.parts * form.fragments
 }
 
 /// `A`'s gradients `[r, in]`, `d_lowsᵀ (what each adapter sees of x)`, and `B`'s `[out, r]`, `dyᵀ lows`, in

@@ -36,6 +36,9 @@ const MOST_LOWS: usize = 192;
 /// Adapters of a stack: a byte each says where their low-rank values lie.
 const MOST_MAPS: usize = 8;
 
+/// Registers of a unit, of the 255 that it can have, for sums and what is read ahead.
+const MOST_REGISTERS: usize = 150;
+
 /// Rows from which on a cube walks over the columns for so many of them that it is worth it: a token of
 /// each text of a batch is fewer.
 const FEWEST_ROWS: usize = 128;
@@ -85,21 +88,7 @@ impl LowRank {
             .map(|(i, (_, dropout))| u32::from(dropout.is_some()) << i)
             .sum();
         let most = x.client.properties().hardware.max_shared_memory_size;
-        // The largest tiles that the device has shared memory for. With few rows each multiprocessor has a
-        // cube of some of them only where cubes are small; those see more columns at once.
-        let tiles = match n < MANY_ROWS {
-            true => [(16, 512, 128), (16, 256, 128), (16, 128, 64)],
-            false => [(64, 256, 128), (64, 128, 128), (64, 64, 64)],
-        };
-        let form = tiles.map(|(rows, columns, gradient_rows)| Form {
-            parts: parts.len(),
-            fragments,
-            masks,
-            rows,
-            columns,
-            gradient_rows,
-        });
-        let form = form.into_iter().find(|&form| shared_bytes(form) <= most)?;
+        let form = chosen_form([parts.len(), fragments], masks, n, most)?;
         Some(Self {
             parts,
             inputs: layout.in_features,
@@ -360,6 +349,41 @@ fn in_bytes(places: Vec<usize>) -> u64 {
     places.fold(0, |bytes, place| bytes << 8 | place as u64)
 }
 
+/// The form for so many parts, of so many fragments each, and rows, on a device with so much shared memory:
+/// with the largest tiles that it has memory and registers for.
+fn chosen_form(
+    [parts, fragments]: [usize; 2],
+    masks: u32,
+    rows: usize,
+    shared: usize,
+) -> Option<Form> {
+    // With few rows each multiprocessor has a cube of some of them only where cubes are small; those see more
+    // columns at once.
+    let tiles = match rows < MANY_ROWS {
+        true => [(16, 512, 128), (16, 256, 128), (16, 128, 64)],
+        false => [(64, 256, 128), (64, 128, 128), (64, 64, 64)],
+    };
+    let forms = tiles.map(|(rows, columns, gradient_rows)| Form {
+        parts,
+        fragments,
+        masks,
+        rows,
+        columns,
+        gradient_rows,
+    });
+    let fits = |form: &Form| shared_bytes(*form) <= shared;
+    let is_lean = |form: &Form| registers(*form) <= MOST_REGISTERS;
+    let lean = forms.into_iter().find(|form| fits(form) && is_lean(form));
+    lean.or_else(|| forms.into_iter().rfind(fits))
+}
+
+/// The most that a unit of one of the kernels holds in registers, but for addresses and counters.
+fn registers(form: Form) -> usize {
+    let values = [Side::Inputs, Side::Outputs].map(|side| values::registers(form, side));
+    let all = values.into_iter();
+    all.fold(gradients::registers(form), usize::max)
+}
+
 /// The most that one of the kernels takes of shared memory.
 fn shared_bytes(form: Form) -> usize {
     let values = [Side::Inputs, Side::Outputs].map(|side| values::shared_bytes(form, side));
@@ -371,4 +395,32 @@ fn shared_bytes(form: Form) -> usize {
 fn dims(x: &CubeTensor) -> [usize; 2] {
     let shape = x.meta.shape();
     [shape[0], shape[1]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shared memory of a block on an H100, an A100 and an RTX 4090.
+    const SHARED: [usize; 3] = [232_448, 166_912, 101_376];
+
+    #[test]
+    fn tiles_are_as_large_as_shared_memory_and_registers_allow() {
+        let tiles = |parts, fragments, masks, rows| {
+            SHARED.map(|shared| {
+                let form = chosen_form([parts, fragments], masks, rows, shared).unwrap();
+                (form.rows, form.columns)
+            })
+        };
+        // Rank 16: queries, keys and values, with and without dropout, and one adapter.
+        assert_eq!(tiles(3, 1, 0b111, 8192), [(64, 256), (64, 256), (64, 128)]);
+        assert_eq!(tiles(3, 1, 0, 8192), [(64, 256); 3]);
+        assert_eq!(tiles(1, 1, 0b1, 600), [(16, 512); 3]);
+        // Rank 64 takes registers for its sums.
+        assert_eq!(tiles(3, 4, 0b111, 8192), [(64, 64); 3]);
+        assert_eq!(tiles(2, 4, 0, 8192), [(64, 128); 3]);
+        assert_eq!(tiles(3, 4, 0, 600), [(16, 128); 3]);
+        // Sums that take more whatever the tiles are.
+        assert_eq!(tiles(2, 8, 0, 8192), [(64, 64); 3]);
+    }
 }

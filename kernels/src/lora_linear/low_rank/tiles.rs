@@ -17,6 +17,10 @@ pub(super) const VECTOR: usize = 8;
 /// Vectors of a fragment's row.
 pub(super) const FRAGMENT_VECTORS: usize = FRAGMENT / VECTOR;
 
+/// Registers of a vector, and of a unit's part of a fragment of sums.
+pub(super) const VECTOR_REGISTERS: usize = 4;
+pub(super) const SUM_REGISTERS: usize = FRAGMENT * FRAGMENT / 32;
+
 /// Numbers from one row of a fragment that lies in shared memory to the next.
 pub(super) const FRAGMENT_PITCH: usize = FRAGMENT + 4;
 

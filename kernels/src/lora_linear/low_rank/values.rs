@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::tiles::{
     ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, Rows,
-    UNITS, VECTOR, chosen, fragment, no_sums, pitch, put, store,
+    SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, chosen, fragment, no_sums, pitch, put, store,
 };
 
 /// Units that share a row.
@@ -71,6 +71,13 @@ impl Side {
 pub(super) fn shared_bytes(form: Form, side: Side) -> usize {
     let tiles = side.copies(form) * form.rows * pitch(form.columns) + side.factors(form);
     16 * tiles + 4 * 8 * FRAGMENT_NUMBERS
+}
+
+/// Registers of a unit for its sums and for what it has read ahead.
+pub(super) fn registers(form: Form, side: Side) -> usize {
+    let lanes = side.lanes(form);
+    let ahead = form.columns / VECTOR / sharing(form) + lanes * side.own(form);
+    VECTOR_REGISTERS * ahead + SUM_REGISTERS * lanes * form.fragments
 }
 
 /// A vector of the factors of an adapter: of the tile of columns that begins with vector `tile`, the
