@@ -41,7 +41,7 @@ const SWITCH: &str = "TOOLTUNE_CUDA_GRAPHS";
 
 /// How much longer than the host a GPU takes for work that is not worth a recording.
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
-const OF_THE_GPU: f64 = 1.1;
+const OF_THE_GPU: f64 = 1.03;
 
 /// Whether work on the device can be recorded: on CUDA's GPUs, unless `TOOLTUNE_CUDA_GRAPHS` is `0`, in
 /// builds without Fusion, and while nobody profiles, who waits for each operation.

@@ -270,7 +270,7 @@ def page(table: dict, measured: list) -> list:
         "",
         f"**This is a forecast, of commit {commit()}: nothing in the first table was measured.**",
         "Rates of the H200 are those of kernels and steps that were measured on one ([h200.md](h200.md)); its columns say what they make of other steps. "
-        "Of the other three GPUs none was at hand: their rates are published ones, and the H200's where there are none.",
+        "Of the other three GPUs none was at hand: the H100 has the H200's shares of its peaks, which are lower than published ones of kernels alone (below), and the other two have published ones, and the H200's where there are none.",
         "A step's launches, its products with their sizes, and its memory are counted, on a driver without a GPU "
         "(`scripts/check-cuda-launches`, `scripts/gpu/launches.json`); the time of each is work divided by a rate. "
         "A measurement on another GPU replaces its shares in `scripts/bench/forecast_rates.py`.",

@@ -36,7 +36,7 @@ RECIPES = [
 ]
 MOST = 0.10
 # As in kernels/src/recording.rs.
-OF_THE_GPU = 1.1
+OF_THE_GPU = 1.03
 
 # What is done of the texts of a batch: prompts that join beside rows that stay, or a token of so many rows and columns.
 Join = collections.namedtuple("Join", "tokens prompts kept")
