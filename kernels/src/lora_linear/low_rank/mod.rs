@@ -349,28 +349,16 @@ fn in_bytes(places: Vec<usize>) -> u64 {
     places.fold(0, |bytes, place| bytes << 8 | place as u64)
 }
 
-/// The form for so many parts, of so many fragments each, and rows, on a device with so much shared memory:
+/// The form for adapters (how many, and the fragments of each) and rows, on a device with so much shared memory:
 /// with the largest tiles that it has memory and registers for.
-fn chosen_form(
-    [parts, fragments]: [usize; 2],
-    masks: u32,
-    rows: usize,
-    shared: usize,
-) -> Option<Form> {
+fn chosen_form(adapters: [usize; 2], masks: u32, rows: usize, shared: usize) -> Option<Form> {
     // With few rows each multiprocessor has a cube of some of them only where cubes are small; those see more
     // columns at once.
     let tiles = match rows < MANY_ROWS {
-        true => [(16, 512, 128), (16, 256, 128), (16, 128, 64)],
-        false => [(64, 256, 128), (64, 128, 128), (64, 64, 64)],
+        true => [[16, 512, 128], [16, 256, 128], [16, 128, 64]],
+        false => [[64, 256, 128], [64, 128, 128], [64, 64, 64]],
     };
-    let forms = tiles.map(|(rows, columns, gradient_rows)| Form {
-        parts,
-        fragments,
-        masks,
-        rows,
-        columns,
-        gradient_rows,
-    });
+    let forms = tiles.map(|tiles| Form::new(adapters, masks, tiles));
     let fits = |form: &Form| shared_bytes(*form) <= shared;
     let is_lean = |form: &Form| registers(*form) <= MOST_REGISTERS;
     let lean = forms.into_iter().find(|form| fits(form) && is_lean(form));

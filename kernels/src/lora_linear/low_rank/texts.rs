@@ -14,22 +14,15 @@ const WIDE: ElemType = ElemType::Float(FloatKind::F32);
 /// Of ranks 16 to 64, of three adapters that drop and of two that do not; and for few rows.
 pub(crate) fn sources(texts: &mut Texts) {
     let forms = [
-        ("dropout", 3, 1, 0b111, (64, 256, 128)),
-        ("wide dropout", 3, 4, 0b111, (64, 64, 64)),
-        ("wide plain", 2, 4, 0, (64, 128, 128)),
-        ("plain", 2, 1, 0, (64, 256, 128)),
-        ("few rows", 2, 1, 0b11, (16, 512, 128)),
-        ("wide, few rows", 3, 4, 0b111, (16, 128, 64)),
+        ("dropout", [3, 1], 0b111, [64, 256, 128]),
+        ("wide dropout", [3, 4], 0b111, [64, 64, 64]),
+        ("wide plain", [2, 4], 0, [64, 128, 128]),
+        ("plain", [2, 1], 0, [64, 256, 128]),
+        ("few rows", [2, 1], 0b11, [16, 512, 128]),
+        ("wide, few rows", [3, 4], 0b111, [16, 128, 64]),
     ];
-    for (name, parts, fragments, masks, (rows, columns, gradient_rows)) in forms {
-        let form = Form {
-            parts,
-            fragments,
-            masks,
-            rows,
-            columns,
-            gradient_rows,
-        };
+    for (name, parts, masks, tiles) in forms {
+        let form = Form::new(parts, masks, tiles);
         lows(texts, name, form);
         shares_of(texts, name, form);
         factor_gradients(texts, name, form);

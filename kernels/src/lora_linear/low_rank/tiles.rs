@@ -64,6 +64,23 @@ pub(super) struct Form {
 }
 
 impl Form {
+    /// Of so many adapters of so many fragments each, which drop by `masks`, with tiles of such rows, columns,
+    /// and rows for gradients.
+    pub(super) fn new(
+        [parts, fragments]: [usize; 2],
+        masks: u32,
+        [rows, columns, gradient_rows]: [usize; 3],
+    ) -> Self {
+        Self {
+            parts,
+            fragments,
+            masks,
+            rows,
+            columns,
+            gradient_rows,
+        }
+    }
+
     /// Low-rank values of an adapter.
     pub(super) fn ranks(&self) -> usize {
         self.fragments * FRAGMENT
