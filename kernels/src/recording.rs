@@ -9,12 +9,9 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use thiserror::Error;
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
-use {
-    burn::backend::DispatchDevice,
-    cubecl::client::{Client, Graph},
-};
+use cubecl::client::{Client, Graph};
+use thiserror::Error;
 
 /// Recorded work, which is bound to the memory that it was recorded with.
 #[derive(Debug)]
@@ -190,14 +187,7 @@ impl Recording {
 
 #[cfg(all(feature = "cuda", not(feature = "fusion")))]
 fn client(device: &Device) -> Option<Client> {
-    fn of(device: &DispatchDevice) -> Option<Client> {
-        match device {
-            DispatchDevice::Cube(device) => Some(device.client()),
-            DispatchDevice::Autodiff(device) => of(device),
-            _ => None,
-        }
-    }
-    of(device.as_dispatch()).filter(crate::on_stream::is_cuda)
+    crate::route::client(device.as_dispatch()).filter(crate::on_stream::is_cuda)
 }
 
 #[cfg(test)]

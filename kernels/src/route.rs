@@ -26,19 +26,22 @@ pub(crate) fn is_served_by_gpu<const D: usize>(x: &Tensor<D>) -> bool {
     is_served(x) && !is_cpu(&x.device()) && !x.is_autodiff()
 }
 
+/// What a GPU is asked through, under autodiff or not.
+#[cfg(feature = "cuda")]
+pub(crate) fn client(device: &DispatchDevice) -> Option<cubecl::client::Client> {
+    match device {
+        DispatchDevice::Cube(device) => Some(device.client()),
+        DispatchDevice::Autodiff(device) => client(device),
+        _ => None,
+    }
+}
+
 /// Whether attention with a window has a kernel on the tensor's GPU.
 #[cfg(feature = "cuda")]
 pub(crate) fn has_window_kernel(
     qkv: &Tensor<3>,
     seen: (crate::Queries, &crate::Documents, crate::Causality),
 ) -> bool {
-    fn client(device: &DispatchDevice) -> Option<cubecl::client::Client> {
-        match device {
-            DispatchDevice::Cube(device) => Some(device.client()),
-            DispatchDevice::Autodiff(device) => client(device),
-            _ => None,
-        }
-    }
     qkv.dtype() == DType::BF16
         && client(qkv.device().as_dispatch())
             .is_some_and(|client| crate::cudnn::takes(&client, qkv.dims(), seen))

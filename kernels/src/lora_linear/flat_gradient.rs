@@ -114,11 +114,11 @@ fn with_all(whole: CubeTensor, parts: Vec<Tensor<1>>) -> Tensor<1> {
 #[cfg(feature = "cube")]
 impl GradientPlace {
     /// The place, `[len]`, on the device of `like`; its contents are whatever lay there. `None` where a gradient
-    /// has it already, or where it does not begin as pieces of memory must.
+    /// has it already, or where it does not lie within the memory or begin as pieces of it must.
     pub(super) fn take(&self, like: &CubeTensor, len: usize) -> Option<CubeTensor> {
         let all = self.whole.len;
-        let [before, behind] =
-            [self.start, all - self.start - len].map(|n| (n * DType::F32.size()) as u64);
+        let behind = all.checked_sub(self.start + len)?;
+        let [before, behind] = [self.start, behind].map(|n| (n * DType::F32.size()) as u64);
         let is_piece = before.is_multiple_of(like.client.properties().memory.alignment);
         if !is_piece || self.taken.swap(true, Ordering::Relaxed) {
             return None;

@@ -18,6 +18,7 @@ use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
 use crate::recipes::run_files;
+use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
@@ -34,6 +35,7 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
     let summary = match config.model {
         Some(_) => train_model(&config, &resume, &device, args.profile)?,
         None => {
+            let inputs = InputTimes::of(&config);
             let preparation = retriever::prepare_run(&config)?;
             say(&retriever_line(&config, &device)?)?;
             say_pairs(&preparation)?;
@@ -42,7 +44,15 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
                 say(&line)?;
             }
             caught(RETRIEVER_SETTINGS, || {
-                retriever::train(&config, &preparation, &resume, &device, args.profile)
+                let profiled_steps = args.profile;
+                retriever::train(
+                    &config,
+                    &preparation,
+                    &inputs,
+                    &resume,
+                    &device,
+                    profiled_steps,
+                )
             })
             .map_err(|error| with_checkpoint(error, &config))?
         }
@@ -127,6 +137,7 @@ fn train_model(
     device: &Device,
     profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
+    let inputs = InputTimes::of(config);
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
     say(&format!(
@@ -153,7 +164,14 @@ fn train_model(
         say(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
-        train(config, &preparation, resume, device, profiled_steps)
+        train(
+            config,
+            &preparation,
+            &inputs,
+            resume,
+            device,
+            profiled_steps,
+        )
     })
     .map_err(|error| with_parts(error, config, &preparation, device))
 }

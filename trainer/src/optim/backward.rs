@@ -340,10 +340,10 @@ impl BlockwisePass<'_> {
             let Some(adapter) = &mut linear.adapter else {
                 continue;
             };
-            *adapter = adapter.tracked(leaf);
-            if let Some(start) = self.start_of(layer, stack) {
-                *adapter = adapter.clone().with_gradient_in(&self.gradient, start);
-            }
+            let start = self.start_of(layer, stack);
+            *adapter = adapter
+                .tracked(leaf)
+                .with_gradient_in(&self.gradient, start);
             factors.extend(adapter.trained());
         }
         let output = self.run(layer, &tracked, input.clone());
@@ -354,13 +354,12 @@ impl BlockwisePass<'_> {
         }
     }
 
-    /// Where the factors of a stack begin among all that is trained.
-    fn start_of(&self, layer: usize, stack: usize) -> Option<usize> {
-        let first = self
-            .slots
-            .iter()
-            .find(|slot| slot.place() == (layer, stack));
-        first.map(|slot| slot.offset)
+    /// Where the gradient of a stack's factors begins among those of all slots.
+    fn start_of(&self, layer: usize, stack: usize) -> usize {
+        let mut slots = self.slots.iter();
+        let first = slots.find(|slot| slot.place() == (layer, stack));
+        let first = first.expect("each adapter of the decoder has its slots");
+        first.offset - self.slots[0].offset
     }
 }
 

@@ -156,15 +156,16 @@ mod tests {
         LoadedConfig::load(&path, &[]).expect("a config").config
     }
 
+    fn begin(run_dir: &Path, config: &Config) -> PendingLock {
+        PendingLock::read(run_dir, config, None, &InputTimes::of(config)).expect("a thread")
+    }
+
     #[test]
     fn a_lock_is_written_when_it_is_asked_for_and_when_its_run_goes() {
         let dir = tempfile::tempdir().expect("a folder");
         // What is not there is no input.
         let config = config(dir.path(), Path::new("nowhere"));
-        let begin = || {
-            PendingLock::read(dir.path(), &config, None, &InputTimes::of(&config))
-                .expect("a thread")
-        };
+        let begin = || begin(dir.path(), &config);
         let of_run = || RunLock::of_run(dir.path()).expect("readable");
         let expected = RunLock::of(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
@@ -189,10 +190,7 @@ mod tests {
         let (dir, model) = (dir.expect("a folder"), model.expect("a folder"));
         // A model without weights.
         let config = config(dir.path(), model.path());
-        let begin = || {
-            PendingLock::read(dir.path(), &config, None, &InputTimes::of(&config))
-                .expect("a thread")
-        };
+        let begin = || begin(dir.path(), &config);
         let mut pending = begin();
         let error = pending
             .for_checkpoint()
@@ -217,8 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let config = config(dir.path(), Path::new("nowhere"));
         let no_dir = dir.path().join("rows.jsonl");
-        let mut pending =
-            PendingLock::read(&no_dir, &config, None, &InputTimes::of(&config)).expect("a thread");
+        let mut pending = begin(&no_dir, &config);
         for _ in 0..2 {
             let error = pending.for_checkpoint().expect_err("no folder").to_string();
             assert!(error.contains(LOCK_FILE), "{error}");

@@ -17,7 +17,7 @@ use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 
 use super::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use super::retriever::RetrieverPreparation;
-use super::run_lock::{BASE_MODEL, InputTimes, RunLock, Used};
+use super::run_lock::{BASE_MODEL, RunLock, Used};
 use super::starting::{starting_adapter, starting_folder};
 use crate::base_model::BaseModel;
 use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
@@ -32,8 +32,6 @@ use crate::settings;
 /// Everything that a run needs before its first step, checked.
 #[derive(Debug)]
 pub struct Preparation {
-    /// The files that it was read from, as they were before.
-    pub inputs: InputTimes,
     /// The base model without its weights.
     pub base: BaseModel,
     /// Examples to learn from.
@@ -121,7 +119,6 @@ pub struct Flattened {
 ///
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
-    let inputs = InputTimes::of(config);
     let base = BaseModel::of(config)?;
     for (field, dropout) in &base.config.dropouts {
         tracing::warn!(
@@ -185,7 +182,6 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         None => None,
     };
     Ok(Preparation {
-        inputs,
         prompts,
         base,
         examples,

@@ -23,7 +23,7 @@ use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
-use super::run_lock::LOCK_FILE;
+use super::run_lock::{InputTimes, LOCK_FILE};
 use super::selection;
 use super::starting;
 use super::summary::RunSummary;
@@ -68,7 +68,8 @@ struct Run<'a> {
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
-/// So many steps are profiled, from the second one of this process on.
+/// So many steps are profiled, from the second one of this process on. `inputs` are the files of the config as
+/// they were before `preparation` was read from them.
 ///
 /// # Errors
 ///
@@ -76,11 +77,12 @@ struct Run<'a> {
 pub fn train(
     config: &Config,
     preparation: &Preparation,
+    inputs: &InputTimes,
     resume: &Resume,
     device: &Device,
     profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
-    let mut run = Run::open(config, preparation, resume, device)?;
+    let mut run = Run::open(config, preparation, inputs, resume, device)?;
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     let mut steps = ProfiledSteps::new(run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
@@ -127,6 +129,7 @@ impl<'a> Run<'a> {
     fn open(
         config: &'a Config,
         preparation: &'a Preparation,
+        inputs: &InputTimes,
         resume: &Resume,
         device: &Device,
     ) -> Result<Self, Error> {
@@ -165,7 +168,7 @@ impl<'a> Run<'a> {
             taken: state.step,
             total: preparation.total_steps,
         };
-        let (split, inputs) = (preparation.split.as_ref(), &preparation.inputs);
+        let split = preparation.split.as_ref();
         let lock = run_files::begin(config, run_dir.path(), steps, split, inputs)?;
         run_dir.set_aside_after(state.step)?;
         selection::fix(config, &run_dir)?;

@@ -21,8 +21,8 @@ pub(crate) fn sources(texts: &mut Texts) {
         ("few rows", [2, 1], 0b11, [16, 512, 128]),
         ("wide, few rows", [3, 4], 0b111, [16, 128, 64]),
     ];
-    for (name, parts, masks, tiles) in forms {
-        let form = Form::new(parts, masks, tiles);
+    for (name, adapters, masks, tiles) in forms {
+        let form = Form::new(adapters, masks, tiles);
         lows(texts, name, form);
         shares_of(texts, name, form);
         factor_gradients(texts, name, form);

@@ -20,7 +20,7 @@ use super::pending_lock::PendingLock;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files::{self, RunSteps};
-use super::run_lock::LOCK_FILE;
+use super::run_lock::{InputTimes, LOCK_FILE};
 use super::selection;
 use super::summary::RunSummary;
 use crate::config::{Config, EvalStrategy};
@@ -46,7 +46,8 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
-/// So many steps are profiled, from the second one of this process on.
+/// So many steps are profiled, from the second one of this process on. `inputs` are the files of the config as
+/// they were before `preparation` was read from them.
 ///
 /// # Errors
 ///
@@ -54,6 +55,7 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 pub fn train(
     config: &Config,
     preparation: &RetrieverPreparation,
+    inputs: &InputTimes,
     resume: &Resume,
     device: &Device,
     profiled_steps: u64,
@@ -71,7 +73,7 @@ pub fn train(
         taken: retriever.state.step,
         total: preparation.total_steps,
     };
-    let lock = run_files::begin(config, run_dir.path(), steps, None, &preparation.inputs)?;
+    let lock = run_files::begin(config, run_dir.path(), steps, None, inputs)?;
     run_dir.set_aside_after(retriever.state.step)?;
     selection::fix(config, &run_dir)?;
     let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;

@@ -5,7 +5,6 @@ use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, re
 use tooltune_rows::text::all_rows;
 use tooltune_rows::tools::{ApiCatalogue, CheckedTrajectories};
 
-use super::super::run_lock::InputTimes;
 use crate::config::{Config, RetrieverConfig, RetrieverData, RunLength};
 use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::{EncoderFiles, Role, TextIds};
@@ -16,8 +15,6 @@ use crate::rows::{RowFiles, flat_documents, goat_options};
 /// What a retriever learns from.
 #[derive(Debug)]
 pub struct RetrieverPreparation {
-    /// The files that it was read from, as they were before.
-    pub inputs: InputTimes,
     /// Shape and tokenizer.
     pub files: EncoderFiles,
     /// The pairs; texts that the encoder reads alike are one text.
@@ -47,7 +44,6 @@ impl RetrieverPreparation {
         retriever: &RetrieverConfig,
         lm_steps: Option<u64>,
     ) -> Result<Self, Error> {
-        let inputs = InputTimes::of(config);
         let files = EncoderFiles::of_retriever(retriever)?;
         let set = match &retriever.train {
             Some(RetrieverData::Pairs(paths)) => read_pairs_of(RowFiles::whole(paths).open()?)?,
@@ -79,7 +75,6 @@ impl RetrieverPreparation {
         let total_steps = total_steps(retriever, &order, lm_steps);
         let mut pairs = set.pairs().iter();
         Ok(Self {
-            inputs,
             has_hard_negatives: retriever.hard_negatives > 0
                 || pairs.any(|pair| !pair.negatives.is_empty()),
             query_ids: query_ids.distinct(),
